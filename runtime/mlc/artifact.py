@@ -1,0 +1,403 @@
+"""Writes and reads the artifact file of docs/format.md, version 1.
+
+The writer streams weights from numpy arrays and memory maps, and gives the same bytes for the same model. The reader
+serves tools (`mlc inspect`); models are run by the C runtime, which does its own checking.
+May import numpy and the C library's loader, nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import numpy as np
+from mlc import native
+
+MAGIC = b"MLCMODEL"
+MAJOR, MINOR = 1, 0
+ALIGN_BYTES = 64
+ALL_TARGETS = 0xFFFFFFFF
+RANK_MAX = 16
+COMPUTED_DIM = -(2**63)
+META, TARGET, CODE, WEIGHTS, INFO, SIGNATURE = 1, 2, 3, 4, 5, 6
+KIND_NAMES = {META: "meta", TARGET: "target", CODE: "code", WEIGHTS: "weights", INFO: "info", SIGNATURE: "signature"}
+ARCHES = {"x86_64": 1, "aarch64": 2, "thumb": 3, "riscv64": 4}
+# The order is the file's dtype code, the same as MLC_DTYPE_LIST in mlc_rt.h (a test compares them).
+DTYPES = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "u16", "u32", "u64", "bool")
+
+_HEADER = struct.Struct("<8sHHIQQ32x")
+_ENTRY = struct.Struct("<IIQQQ32s")
+_META = struct.Struct("<8I4I16x")
+_SYMBOL = struct.Struct("<IIqq")
+_TENSOR = struct.Struct("<IIIIIIQ")
+_TARGET = struct.Struct("<IIQIIIIq24x64s")
+
+
+class FormatError(ValueError):
+    """The bytes are not an artifact of this version, or what is to be written does not fit one."""
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A named size; `min` and `max` are the values it may take, both included."""
+
+    name: str
+    min: int
+    max: int
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """An input or output. A dim is a static size, a symbol's name, or None where an expression computes it."""
+
+    name: str
+    dtype: str
+    dims: tuple[int | str | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What a model takes and gives. Its order is the order of pointers and dims in a call."""
+
+    symbols: tuple[Symbol, ...] = ()
+    inputs: tuple[TensorInfo, ...] = ()
+    outputs: tuple[TensorInfo, ...] = ()
+
+
+@dataclass(frozen=True)
+class TargetInfo:
+    """A machine that code was made for, and what the code assumes of memory.
+
+    `features` are LLVM's names; `sve_bits` 0: any vector length. `arena_bytes` is the most that any allowed shape
+    needs, None: not known ahead. `io_align_bytes`: alignment that the code assumes of inputs and outputs.
+    """
+
+    arch: str
+    features: tuple[str, ...] = ()
+    name: str = ""
+    sve_bits: int = 0
+    code_abi: int = 1
+    arena_align_bytes: int = 64
+    io_align_bytes: int = 16
+    arena_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """`data` (any C-contiguous buffer: bytes, array, memmap) at `offset` bytes of a weights section; gaps are zero."""
+
+    offset: int
+    data: Any
+
+
+@dataclass(frozen=True)
+class Target:
+    """One target's code image and, where they differ from the shared ones, its weights."""
+
+    info: TargetInfo
+    code: bytes
+    weights: Sequence[Chunk] | None = None
+
+
+@dataclass(frozen=True)
+class Section:
+    """One row of the section table."""
+
+    kind: int
+    target_index: int
+    offset: int
+    size: int
+    checksum: int
+    name: str
+
+
+@dataclass
+class Artifact:
+    """A file taken apart; sections are views of `data`."""
+
+    data: memoryview
+    minor: int
+    sections: tuple[Section, ...]
+    meta: Meta
+    targets: tuple[TargetInfo, ...]
+    info: dict[str, Any] = field(default_factory=dict)
+
+    def section(self, kind: int, target_index: int = ALL_TARGETS) -> memoryview | None:
+        """Bytes of the section of `kind` for that target (one for all targets where it has none of its own)."""
+        for wanted in (target_index, ALL_TARGETS):
+            for row in self.sections:
+                if row.kind == kind and row.target_index == wanted:
+                    return self.data[row.offset : row.offset + row.size]
+        return None
+
+
+def write_artifact(
+    path_or_file: str | os.PathLike[str] | BinaryIO,
+    meta: Meta,
+    targets: Sequence[Target],
+    info: Mapping[str, Any],
+    weights: Sequence[Chunk] = (),
+    signature: bytes | None = None,
+) -> int:
+    """Writes an artifact and returns its bytes; `targets` best first, `weights` those all targets share.
+
+    A path is written beside and renamed, so that a reader never maps half a file. A file object must be seekable.
+    Raises: FormatError for what the format cannot hold.
+    """
+    if not isinstance(path_or_file, str | os.PathLike):
+        return _write(path_or_file, meta, targets, info, weights, signature)
+    path = os.fspath(path_or_file)
+    partial = f"{path}.{os.getpid()}.part"
+    try:
+        with open(partial, "wb") as file:
+            total_bytes = _write(file, meta, targets, info, weights, signature)
+        os.replace(partial, path)
+    finally:
+        if os.path.exists(partial):
+            os.unlink(partial)
+    return total_bytes
+
+
+def artifact_bytes(*args: Any, **kwargs: Any) -> bytes:
+    """write_artifact to memory; the same parameters without the first."""
+    file = io.BytesIO()
+    write_artifact(file, *args, **kwargs)
+    return file.getvalue()
+
+
+def _write(
+    file: BinaryIO,
+    meta: Meta,
+    targets: Sequence[Target],
+    info: Mapping[str, Any],
+    weights: Sequence[Chunk],
+    signature: bytes | None,
+) -> int:
+    if not targets:
+        raise FormatError("an artifact needs code for at least one target")
+    blobs: list[tuple[int, int, str, Callable[[], Iterator[Any]]]] = []
+
+    def add(kind: int, target_index: int, name: str, *parts: Any) -> None:
+        blobs.append((kind, target_index, name, lambda: iter(parts)))
+
+    add(META, ALL_TARGETS, "meta", pack_meta(meta))
+    for index, target in enumerate(targets):
+        add(TARGET, index, target.info.name, pack_target(target.info))
+        add(CODE, index, target.info.name, target.code)
+    if weights:
+        blobs.append((WEIGHTS, ALL_TARGETS, "weights", lambda: _chunk_parts(weights)))
+    for index, target in enumerate(targets):
+        if target.weights:
+            blobs.append((WEIGHTS, index, target.info.name, lambda chunks=target.weights: _chunk_parts(chunks)))
+    text = json.dumps(info, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    add(INFO, ALL_TARGETS, "info", text.encode())
+    if signature is not None:
+        add(SIGNATURE, ALL_TARGETS, "signature", signature)
+
+    start = file.tell()
+    offset = _HEADER.size + _ENTRY.size * len(blobs)
+    file.write(bytes(offset))
+    table = b""
+    for kind, target_index, name, parts in blobs:
+        size, checksum = _write_section(file, parts())
+        table += _ENTRY.pack(kind, target_index, offset, size, checksum, _name_bytes(name, 31))
+        offset += size
+    header = _HEADER.pack(MAGIC, MAJOR, MINOR, len(blobs), offset, 0)
+    header = _HEADER.pack(MAGIC, MAJOR, MINOR, len(blobs), offset, native.checksum(header + table))
+    file.seek(start)
+    file.write(header + table)
+    file.seek(start + offset)
+    return offset
+
+
+def _write_section(file: BinaryIO, parts: Iterable[Any]) -> tuple[int, int]:
+    """Writes parts one after another, pads with zeros to 64 bytes; returns size and checksum, padding included."""
+    checksum = native.Checksum()
+    size = 0
+    for part in parts:
+        view = _byte_view(part)
+        checksum.update(view)
+        file.write(view)
+        size += view.nbytes
+    tail = bytes(-size % ALIGN_BYTES or (ALIGN_BYTES if size == 0 else 0))
+    checksum.update(tail)
+    file.write(tail)
+    return size + len(tail), checksum.value()
+
+
+def _byte_view(part: Any) -> memoryview:
+    if isinstance(part, bytes | bytearray | memoryview):
+        return memoryview(part).cast("B")
+    array = np.asarray(part)
+    if not array.flags.c_contiguous:
+        raise FormatError("weights must be C-contiguous")
+    return memoryview(array.reshape(-1).view(np.uint8))
+
+
+def _chunk_parts(chunks: Sequence[Chunk]) -> Iterator[Any]:
+    """Chunks in the order of their offsets with the gaps between them as zeros."""
+    position = 0
+    for chunk in sorted(chunks, key=lambda chunk: chunk.offset):
+        view = _byte_view(chunk.data)
+        if chunk.offset < position:
+            raise FormatError(f"weights overlap: a chunk at {chunk.offset} starts before {position}")
+        if chunk.offset > position:
+            yield bytes(chunk.offset - position)
+        yield view
+        position = chunk.offset + view.nbytes
+
+
+def pack_meta(meta: Meta) -> bytes:
+    """The META section. Raises: FormatError for a name, dtype, rank or symbol that it cannot hold."""
+    text = bytearray()
+
+    def put(name: str) -> tuple[int, int]:
+        encoded = name.encode()
+        if b"\0" in encoded or not encoded:
+            raise FormatError(f"name {name!r} is empty or holds a zero byte")
+        at = len(text)
+        text.extend(encoded + b"\0")
+        return at, len(encoded)
+
+    numbers = {symbol.name: index for index, symbol in enumerate(meta.symbols)}
+    if len(numbers) != len(meta.symbols):
+        raise FormatError("two symbols have the same name")
+    symbols = b""
+    for symbol in meta.symbols:
+        if not 0 <= symbol.min <= symbol.max < 2**63:
+            raise FormatError(f"symbol {symbol.name} has range {symbol.min}..{symbol.max}")
+        symbols += _SYMBOL.pack(*put(symbol.name), symbol.min, symbol.max)
+    tensors, dims = b"", []
+    for tensor in (*meta.inputs, *meta.outputs):
+        if tensor.dtype not in DTYPES:
+            raise FormatError(f"tensor {tensor.name}: unknown dtype {tensor.dtype!r}")
+        if len(tensor.dims) > RANK_MAX:
+            raise FormatError(f"tensor {tensor.name}: rank {len(tensor.dims)} is above {RANK_MAX}")
+        first = len(dims)
+        dims += [_pack_dim(tensor, dim, numbers) for dim in tensor.dims]
+        tensors += _TENSOR.pack(*put(tensor.name), DTYPES.index(tensor.dtype), len(tensor.dims), first, 0, 0)
+    symbol_at = _META.size
+    tensor_at = symbol_at + len(symbols)
+    dim_at = tensor_at + len(tensors)
+    text_at = dim_at + 8 * len(dims)
+    counts = (1, len(meta.symbols), len(meta.inputs), len(meta.outputs), 0, len(dims), len(text), 0)
+    head = _META.pack(*counts, symbol_at, tensor_at, dim_at, text_at)
+    return head + symbols + tensors + struct.pack(f"<{len(dims)}q", *dims) + bytes(text)
+
+
+def _pack_dim(tensor: TensorInfo, dim: int | str | None, numbers: Mapping[str, int]) -> int:
+    if dim is None:
+        return COMPUTED_DIM
+    if isinstance(dim, str):
+        if dim not in numbers:
+            raise FormatError(f"tensor {tensor.name}: no symbol {dim!r}")
+        return -1 - numbers[dim]
+    if not 0 <= int(dim) < 2**63:
+        raise FormatError(f"tensor {tensor.name}: size {dim}")
+    return int(dim)
+
+
+def pack_target(target: TargetInfo) -> bytes:
+    """The TARGET section. Raises: FormatError for an unknown arch or feature."""
+    if target.arch not in ARCHES:
+        raise FormatError(f"unknown arch {target.arch!r}; known: {', '.join(ARCHES)}")
+    arch = ARCHES[target.arch]
+    known = native.feature_names(arch)
+    bits = 0
+    for feature in target.features:
+        if feature not in known:
+            raise FormatError(f"the runtime knows no {target.arch} feature {feature!r}; known: {', '.join(known)}")
+        bits |= 1 << known.index(feature)
+    for alignment in (target.arena_align_bytes, target.io_align_bytes):
+        if alignment < 1 or alignment & (alignment - 1) or alignment > 4096:
+            raise FormatError(f"alignment {alignment} is not a power of two up to 4096")
+    arena_bytes = -1 if target.arena_bytes is None else target.arena_bytes
+    return _TARGET.pack(
+        1, arch, bits, target.sve_bits, target.code_abi, target.arena_align_bytes, target.io_align_bytes,
+        arena_bytes, _name_bytes(target.name, 63),
+    )  # fmt: skip
+
+
+def _name_bytes(name: str, limit: int) -> bytes:
+    encoded = name.encode()
+    while len(encoded) > limit:
+        name = name[:-1]
+        encoded = name.encode()
+    return encoded
+
+
+def read_artifact(path_or_bytes: str | os.PathLike[str] | bytes | memoryview, verify: bool = True) -> Artifact:
+    """Takes a file apart for tools; maps a path. Raises: FormatError, saying what is wrong."""
+    if isinstance(path_or_bytes, str | os.PathLike):
+        data = memoryview(np.memmap(path_or_bytes, dtype=np.uint8, mode="r"))  # type: ignore[call-overload]
+    else:
+        data = memoryview(path_or_bytes).cast("B")
+    if len(data) < _HEADER.size or bytes(data[:8]) != MAGIC:
+        raise FormatError("not an mlc artifact")
+    _, major, minor, count, total_bytes, table_checksum = _HEADER.unpack_from(data)
+    if major != MAJOR:
+        raise FormatError(f"file version {major}.{minor}; this library reads {MAJOR}.x")
+    table_end = _HEADER.size + _ENTRY.size * count
+    if total_bytes != len(data) or table_end > len(data):
+        raise FormatError(f"the file has {len(data)} bytes, its header says {total_bytes}")
+    head = bytearray(data[:table_end])
+    head[24:32] = bytes(8)
+    if native.checksum(head) != table_checksum:
+        raise FormatError("the section table's checksum is wrong")
+    sections, position = [], table_end
+    for index in range(count):
+        kind, target_index, offset, size, checksum, name = _ENTRY.unpack_from(data, _HEADER.size + index * _ENTRY.size)
+        if offset != position or size > len(data) - offset:
+            raise FormatError(f"section {index} is out of place")
+        position = offset + size
+        sections.append(Section(kind, target_index, offset, size, checksum, name.rstrip(b"\0").decode()))
+        if verify and native.checksum(data[offset:position]) != checksum:
+            raise FormatError(f"section {index} ({KIND_NAMES.get(kind, kind)}): checksum is wrong")
+    artifact = Artifact(data, minor, tuple(sections), Meta(), ())
+    meta = artifact.section(META)
+    if meta is None:
+        raise FormatError("no model description")
+    artifact.meta = unpack_meta(meta)
+    artifact.targets = tuple(unpack_target(data[row.offset :]) for row in sections if row.kind == TARGET)
+    text = artifact.section(INFO)
+    artifact.info = json.loads(bytes(text).rstrip(b"\0")) if text is not None else {}
+    return artifact
+
+
+def unpack_meta(blob: memoryview | bytes) -> Meta:
+    """The inverse of pack_meta."""
+    counts = _META.unpack_from(blob)
+    _, symbol_count, input_count, output_count, _, dim_count, text_bytes, _, *offsets = counts
+    symbol_at, tensor_at, dim_at, text_at = offsets
+    text = bytes(blob[text_at : text_at + text_bytes])
+    dims = struct.unpack_from(f"<{dim_count}q", blob, dim_at)
+    symbols = []
+    for index in range(symbol_count):
+        at, length, low, high = _SYMBOL.unpack_from(blob, symbol_at + index * _SYMBOL.size)
+        symbols.append(Symbol(text[at : at + length].decode(), low, high))
+
+    def name_dim(dim: int) -> int | str | None:
+        return None if dim == COMPUTED_DIM else dim if dim >= 0 else symbols[-1 - dim].name
+
+    tensors = []
+    for index in range(input_count + output_count):
+        at, length, dtype, rank, first, *_ = _TENSOR.unpack_from(blob, tensor_at + index * _TENSOR.size)
+        shape = tuple(name_dim(dim) for dim in dims[first : first + rank])
+        tensors.append(TensorInfo(text[at : at + length].decode(), DTYPES[dtype], shape))
+    return Meta(tuple(symbols), tuple(tensors[:input_count]), tuple(tensors[input_count:]))
+
+
+def unpack_target(blob: memoryview | bytes) -> TargetInfo:
+    """The inverse of pack_target."""
+    _, arch, bits, sve_bits, code_abi, arena_align, io_align, arena_bytes, name = _TARGET.unpack_from(blob)
+    features = tuple(name for bit, name in enumerate(native.feature_names(arch)) if bits >> bit & 1)
+    arch_name = next((key for key, value in ARCHES.items() if value == arch), f"arch {arch}")
+    return TargetInfo(
+        arch_name, features, name.rstrip(b"\0").decode(), sve_bits, code_abi, arena_align, io_align,
+        None if arena_bytes < 0 else arena_bytes,
+    )  # fmt: skip
