@@ -1,0 +1,1 @@
+"""The mlc dialect: op declarations, types, verifier and numpy reference."""
