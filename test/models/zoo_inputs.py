@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-
-from zoo import Unavailable
+from zoo import UnavailableError
 from zoo_packages import alsa_recordings
 
 SENTENCES = [
@@ -33,7 +32,7 @@ def photo_files() -> list[Path]:
         import matplotlib
         import sklearn.datasets
     except ImportError as error:
-        raise Unavailable(f"{error.name} is not installed; its photographs are the inputs") from error
+        raise UnavailableError(f"{error.name} is not installed; its photographs are the inputs") from error
     portrait = Path(matplotlib.get_data_path()) / "sample_data" / "grace_hopper.jpg"
     images = Path(sklearn.datasets.__file__).parent / "images"
     return [portrait, images / "china.jpg", images / "flower.jpg"]
@@ -98,3 +97,36 @@ def speech(samples: int, rate_hz: int = 16_000) -> np.ndarray:
     """[samples] float32: the alsa recordings one after the other, repeated up to the length asked."""
     names = ["Front_Center", "Rear_Left", "Noise", "Side_Right"]
     return np.resize(np.concatenate([recording(name, rate_hz) for name in names]), samples)
+
+
+def windows(samples: np.ndarray, length: int, step: int) -> np.ndarray:
+    """[frames, length]: overlapping pieces of a recording."""
+    return np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(samples, length)[::step])
+
+
+def power_spectrum(samples: np.ndarray, length: int, step: int) -> np.ndarray:
+    """[frames, length // 2 + 1] float64: squared magnitudes of Hann-windowed frames."""
+    return np.abs(np.fft.rfft(windows(samples, length, step) * np.hanning(length), axis=1)) ** 2
+
+
+def log_power(samples: np.ndarray, length: int, step: int) -> np.ndarray:
+    """[frames, length // 2 + 1] float32: natural log of the power spectrum, floored at 1e-12."""
+    return np.log(np.maximum(power_spectrum(samples, length, step), 1e-12)).astype(np.float32)
+
+
+def mel_spectrum(samples: np.ndarray, length: int, step: int, bands: int, rate_hz: int = 16_000) -> np.ndarray:
+    """[frames, bands] float64: power in triangular bands that are even on the mel scale, 0 Hz to half the rate."""
+    top = 2595 * np.log10(1 + rate_hz / 2 / 700)
+    edges_hz = 700 * (10 ** (np.linspace(0, top, bands + 2) / 2595) - 1)
+    bins_hz = np.fft.rfftfreq(length, 1 / rate_hz)
+    low, middle, high = edges_hz[:-2, None], edges_hz[1:-1, None], edges_hz[2:, None]
+    rising, falling = (bins_hz - low) / (middle - low), (high - bins_hz) / (high - middle)
+    filters = np.maximum(0, np.minimum(rising, falling)) * (2 / (high - low))
+    return power_spectrum(samples, length, step) @ filters.T
+
+
+def log_mel(samples: np.ndarray, length: int, step: int, bands: int, rate_hz: int = 16_000) -> np.ndarray:
+    """[frames, bands] float32 in about [-1, 1]: mel power in decibels below the loudest, (dB + 40) / 40."""
+    power = mel_spectrum(samples, length, step, bands, rate_hz)
+    decibels = 10 * np.log10(np.maximum(power / power.max(), 1e-8))
+    return ((decibels + 40) / 40).astype(np.float32)

