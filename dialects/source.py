@@ -62,3 +62,9 @@ def dim_value(*, value: Size, dtype: DType = "i64") -> T:
 @dim_value.rule("infer")
 def _(*, value, dtype):
     return TensorType(dtype, ())
+
+
+@op("view")
+def copy(x: T[*S]) -> T[*S]:
+    """The same tensor in memory of its own. Source: ONNX Identity-21."""
+    return x

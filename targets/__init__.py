@@ -1,0 +1,1 @@
+"""Kernels to machine code: a machine is a row of facts, a family is a folder."""
