@@ -1,7 +1,7 @@
 """Reads an ONNX model into plain Python records: nodes, graphs, functions, opsets and weights.
 
-A model file is mapped, not read: the wire format is walked once to cut every initializer's bytes out, so that protobuf parses
-the graph alone and a weight is a view of the file. Models in memory go through protobuf as they are.
+A model file is mapped, not read: the wire format is walked once to cut every initializer's bytes out, so that protobuf
+parses the graph alone and a weight is a view of the file. Models in memory go through protobuf as they are.
 """
 
 from __future__ import annotations
@@ -291,8 +291,9 @@ class _Reader:
             return numpy_helper.to_array(proto)
         dtype = _PLAIN[proto.data_type]
         count = int(np.prod(dims, dtype=np.int64))
-        if len(raw) < count * dtype.itemsize:
-            raise OnnxError(f"weight {proto.name!r}: {len(raw)} bytes, {list(dims)} of {dtype} needs {count * dtype.itemsize}")
+        need = count * dtype.itemsize
+        if len(raw) < need:
+            raise OnnxError(f"weight {proto.name!r}: {len(raw)} bytes, {list(dims)} of {dtype} needs {need}")
         return np.frombuffer(raw, dtype, count).reshape(dims)
 
     def external(self, proto: TensorProto) -> memoryview:
@@ -361,3 +362,41 @@ def value_info(proto: onnx.ValueInfoProto) -> ValueInfo:
         else:
             dims.append(None)
     return ValueInfo(proto.name, dtype, tuple(dims))
+
+
+def builtin_function(node: Node, input_types: list[onnx.TypeProto]) -> Function | None:
+    """The body that the ONNX standard itself defines for a node's op, if any."""
+    try:
+        schema = onnx.defs.get_schema(node.op, node.version, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    proto = _builtin_proto(schema, node, input_types)
+    if proto is None or not proto.node:
+        return None
+    opsets = {"": node.version} | _opsets(proto.opset_import)
+    reader = _Reader(Path(), {})
+    defaults = {
+        name: onnx.helper.get_attribute_value(attribute.default_value)
+        for name, attribute in schema.attributes.items()
+        if attribute.default_value.type
+    }
+    defaults |= {a.name: reader.attribute(a, opsets) for a in proto.attribute_proto}
+    return Function(list(proto.input), list(proto.output), defaults, [reader.node(n, opsets) for n in proto.node])
+
+
+def _builtin_proto(schema: Any, node: Node, input_types: list[onnx.TypeProto]) -> onnx.FunctionProto | None:
+    if schema.has_function:
+        versions = [v for v in schema.function_opset_versions if v <= node.version]
+        body = schema.get_function_with_opset_version(max(versions)) if versions else schema.function_body
+    elif schema.has_context_dependent_function and node.proto is not None:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.version]
+        if not versions:
+            return None
+        body = schema.get_context_dependent_function_with_opset_version(
+            max(versions), node.proto.SerializeToString(), [t.SerializeToString() for t in input_types]
+        )
+    else:
+        return None
+    proto = onnx.FunctionProto()
+    proto.ParseFromString(body if isinstance(body, bytes) else body.SerializeToString())
+    return proto

@@ -1,0 +1,360 @@
+"""Imports an ONNX model into the mlc dialect.
+
+    module = import_onnx("model.onnx", dims={"batch": (1, 64), "height": 224}, values={"sr": np.int64(16000)})
+
+Nodes are walked in order over a scope of values, each either `Known` (a number or a size expression: weights, shapes) or a
+tensor in the graph. What is known is evaluated here, so that the graph has no shape arithmetic; the rest goes through the row
+of its op (frontend/onnx_ops.py), its function body, or the function that ONNX itself defines for it. Declared shapes of
+anything but inputs are not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mlir import ir
+from onnx import ModelProto
+
+from mlc.dialects import build, types
+from mlc.dialects import dims as size_dims
+from mlc.dialects.dims import Dim, Size
+from mlc.dialects.op import OpError
+from mlc.frontend import onnx_control, onnx_fold
+from mlc.frontend.graph import SMALL_CONSTANT_ELEMENTS, GraphBuilder, Value
+from mlc.frontend.onnx_ops import Call, NeedsKnownError, SameSizeError, UnsupportedNodeError, bind, find_row, one_to_one, one_to_one_attrs
+from mlc.frontend.onnx_proto import Function, Graph, Model, Node, OnnxError, ValueInfo, builtin_function, read_model
+from mlc.frontend.report import Report
+from mlc.frontend.shape_values import Known, Ratio, Sizes
+
+LARGEST_SIZE = 2**31 - 1
+DimsOption = Mapping[str, int | tuple[int, int]]
+
+
+def import_onnx(
+    source: str | Path | bytes | ModelProto,
+    *,
+    dims: DimsOption | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> ir.Module:
+    """The model as a module with one `@forward`.
+
+    `dims` gives a named dimension a range or fixes it to a number; unnamed ones are called `<input>_<axis>`. `values` fixes
+    inputs to constants, which leave the signature.
+    Raises: OnnxError for a file that is no model; Unsupported with every node that cannot be imported.
+    """
+    model = read_model(source)
+    names = _SymbolNames(model.graph.inputs, dims or {})
+    while True:
+        importer = Importer(model, names, dict(values or {}), str(source) if isinstance(source, str | Path) else "")
+        try:
+            return importer.run()
+        except SameSizeError as error:
+            # The model adds or multiplies two sizes that were declared apart: import again with one for both.
+            names.unify(error.a, error.b)
+
+
+class Scope:
+    """Values by name within one graph or function body; subgraphs see their parent's."""
+
+    def __init__(self, parent: Scope | None = None, attrs: Mapping[str, Any] | None = None) -> None:
+        self.values: dict[str, Any] = {}
+        self.parent = parent
+        self.attrs: Mapping[str, Any] = attrs if attrs is not None else (parent.attrs if parent else {})
+
+    def get(self, name: str) -> Any:
+        """The value of a name; None for an input that is absent. Raises OnnxError for a name that nothing defines."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.parent
+        raise OnnxError(f"value '{name}' is used but nothing before it defines it")
+
+    def child(self) -> Scope:
+        """A scope for a subgraph."""
+        return Scope(self)
+
+    def resolved(self, node: Node) -> Node:
+        """The node with attributes that refer to the enclosing function's replaced by their values."""
+        if not node.attr_refs:
+            return node
+        found = {name: self.attrs[ref] for name, ref in node.attr_refs.items() if ref in self.attrs}
+        attrs = node.attrs | found
+        return Node(node.op, node.domain, node.version, node.name, node.inputs, node.outputs, attrs)
+
+
+class _Failed:
+    """The value of an output whose node could not be imported; nodes that use it are passed over in silence."""
+
+
+FAILED = _Failed()
+
+
+class Importer:
+    """One attempt at a model. Rows and control flow reach the graph through it."""
+
+    def __init__(self, model: Model, names: _SymbolNames, values: dict[str, Any], file: str) -> None:
+        self.model, self.names, self.fixed, self.file = model, names, values, file
+        self.sizes = Sizes(names.ranges)
+        self.g = GraphBuilder()
+        self.report = Report(Path(file).name if file else "the model")
+        self._constants: dict[int, tuple[np.ndarray, Value]] = {}
+        self._depth = 0
+
+    def run(self) -> ir.Module:
+        scope = Scope()
+        self.declare(scope)
+        self.run_graph(self.model.graph, scope)
+        self.report.raise_if_any()
+        outputs = []
+        for info in self.model.graph.outputs:
+            self.g.at(self.file, 0, f"output '{info.name}'")
+            outputs.append((info.name, self.materialize(scope.get(info.name), info.name)))
+        used = {s for t in self.g.block.arguments for size in build.type_of(t).shape for s in size_dims.symbols(size)}
+        self.g.symbols = {name: range_ for name, range_ in self.names.ranges.items() if name in used}
+        return self.g.finish(outputs)
+
+    def declare(self, scope: Scope) -> None:
+        """Inputs become arguments of `@forward`, or known values where the caller fixed them."""
+        inputs = self.model.graph.inputs
+        unknown = [name for name in self.fixed if name not in {info.name for info in inputs}]
+        if unknown:
+            raise OnnxError(f"there is no input '{unknown[0]}'; there are: {', '.join(i.name for i in inputs)}")
+        declared = []
+        for info in inputs:
+            if info.name in self.fixed:
+                array = np.asarray(self.fixed[info.name], info.dtype)
+                scope.values[info.name] = Known.of(array)
+                continue
+            if info.dtype is None or info.shape is None:
+                what = f"is a {info.kind}" if info.kind != "tensor" else "has no element type or no rank"
+                raise OnnxError(f"input '{info.name}' {what}: only tensors of known rank can be inputs")
+            try:
+                dtype = types.dtype_of_numpy(info.dtype)
+            except TypeError as error:
+                raise OnnxError(f"input '{info.name}': {error}") from error
+            declared.append((info.name, dtype, self.names.shape(info)))
+        for (name, _, _), value in zip(declared, self.g.declare_inputs(declared), strict=True):
+            scope.values[name] = value
+
+    # --- graphs and nodes ---
+
+    def run_graph(self, graph: Graph, scope: Scope) -> None:
+        """Imports a graph's nodes; its initializers and results land in `scope`."""
+        scope.values.update((name, Known.of(array)) for name, array in graph.weights.items())
+        self.run_nodes(graph.nodes, scope)
+
+    def run_nodes(self, nodes: Sequence[Node], scope: Scope) -> None:
+        for node in nodes:
+            node = scope.resolved(node)
+            inputs = [scope.get(name) if name else None for name in node.inputs]
+            try:
+                results = self.run_node(node, inputs, scope)
+            except (UnsupportedNodeError, OpError) as error:
+                self.refuse(node, error)
+                results = [FAILED] * len(node.outputs)
+            scope.values.update(zip(node.outputs, results, strict=False))
+
+    def run_node(self, node: Node, inputs: list[Any], scope: Scope) -> Sequence[Any]:
+        """The outputs of one node."""
+        control = onnx_control.CONTROL.get(node.op) if not node.domain else None
+        row_ = find_row(node)
+        if any(x is FAILED for x in inputs):
+            if row_ is None and control is None and one_to_one(node) is None and self.function_of(node, inputs) is None:
+                self.refuse(node)
+            return [FAILED] * len(node.outputs)
+        self.locate(node)
+        if control is not None:
+            return control(self, node, inputs, scope)
+        if all(x is None or isinstance(x, Known) for x in inputs):
+            folded = onnx_fold.fold(node, inputs, self.sizes) or onnx_fold.fold_view(node, inputs, self.sizes)
+            if folded is not None:
+                return folded
+        if row_ is not None:
+            return _as_list(row_.function(Call(self, node, self.sizes), *bind(row_, inputs, self, node)))
+        definition = one_to_one(node)
+        if definition is not None:
+            operands = [None if x is None else self.materialize(x, n) for x, n in zip(inputs, node.inputs, strict=True)]
+            return _as_list(self.emit(definition.name, *operands, **one_to_one_attrs(definition, node)))
+        function = self.function_of(node, inputs)
+        if function is None:
+            self.refuse(node)
+            return [FAILED] * len(node.outputs)
+        return self.call(function, node, inputs)
+
+    def function_of(self, node: Node, inputs: list[Any]) -> Function | None:
+        """The model's own function of this name, else the body that the ONNX standard gives the op."""
+        own = self.model.functions.get((node.domain, node.op))
+        return own or builtin_function(node, [onnx_control.element_type(x) for x in inputs])
+
+    def call(self, function: Function, node: Node, inputs: list[Any]) -> list[Any]:
+        """A function's body in place of its call."""
+        if self._depth > 64:
+            raise UnsupportedNodeError("functions call each other without end")
+        scope = Scope(attrs=function.attrs | node.attrs)
+        scope.values.update(dict.fromkeys(function.inputs))
+        scope.values.update(zip(function.inputs, inputs, strict=False))
+        self._depth += 1
+        self.run_nodes(function.nodes, scope)
+        self._depth -= 1
+        return [scope.values.get(name) for name in function.outputs]
+
+    def refuse(self, node: Node, error: Exception | None = None) -> None:
+        """Notes a node that cannot be imported; the rest of the model is looked at before anything is raised."""
+        reason = "" if error is None else str(error)
+        if isinstance(error, NeedsKnownError) and error.name in {info.name for info in self.model.graph.inputs}:
+            reason += f"; fix it with values={{'{error.name}': ...}}"
+        self.report.add(f"{node.domain}.{node.op}" if node.domain else node.op, f"node '{node.label}'", reason)
+
+    failed = FAILED
+
+    def has_failed(self, x: Any) -> bool:
+        return x is FAILED
+
+    def locate(self, node: Node) -> None:
+        """New ops come from this node."""
+        self.g.at(self.file, 0, f"node '{node.label}' ({node.op})")
+
+    # --- what rows call ---
+
+    def emit(self, name: str, *operands: Any, **attrs: Any) -> Any:
+        """Adds an mlc op. Raises SameSizeError where elementwise operands have sizes that only a symbol keeps apart."""
+        definition = build.load_ops().get(name)
+        if definition is not None and definition.kind == "pointwise" and len(operands) > 1:
+            Call(self, _NO_NODE, self.sizes).joined(*(x.shape for x in operands if x is not None))
+        return self.g.op(name, *operands, **attrs)
+
+    def constant(self, array: np.ndarray) -> Value:
+        """A constant that a row makes; equal small ones are merged by cse."""
+        return self.g.constant(array)
+
+    def materialize(self, x: Any, name: str) -> Value:
+        """A graph value for `x`: itself, or a known tensor as constant, weight or size arithmetic."""
+        if isinstance(x, Value):
+            return x
+        if not isinstance(x, Known):
+            raise UnsupportedNodeError(f"'{name}' is not a tensor")
+        if x.is_symbolic:
+            return self._sizes_tensor(x)
+        found = self._constants.get(id(x.array))
+        if found is None:
+            found = self._constants[id(x.array)] = (x.array, self._stored(x.array, name))
+        return found[1]
+
+    def _stored(self, array: np.ndarray, name: str) -> Value:
+        try:
+            types.dtype_of_numpy(array.dtype)
+        except TypeError as error:
+            raise UnsupportedNodeError(f"'{name}': {error}") from error
+        if array.size <= SMALL_CONSTANT_ELEMENTS:
+            return self.g.constant(array)
+        return self.g.weight(name, np.ascontiguousarray(array))
+
+    def _sizes_tensor(self, x: Known) -> Value:
+        dtype = types.dtype_of_numpy(x.dtype)
+        parts = [self._size_scalar(item, dtype) for item in x.items()]
+        if not x.shape:
+            return parts[0]
+        flat = self.g.op("concat", *(self.g.op("reshape", part, shape=[1]) for part in parts), axis=0)
+        return flat if len(x.shape) == 1 else self.g.op("reshape", flat, shape=list(x.shape))
+
+    def _size_scalar(self, item: Any, dtype: str) -> Value:
+        if isinstance(item, Dim):
+            return self.g.op("dim_value", value=item, dtype=dtype)
+        if isinstance(item, Ratio):
+            ends = [self._size_scalar(end, "i64") for end in (item.num, item.den)]
+            num, den = (self.g.op("cast", end, dtype=dtype) for end in ends)
+            return self.g.op("div", num, den)
+        return self.g.scalar(item, dtype)
+
+
+_NO_NODE = Node("", "", 0, "", [], [], {})
+
+
+def _as_list(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, tuple | list) else [result]
+
+
+class _SymbolNames:
+    """Symbols of the inputs' dimensions: identifier-safe names, ranges, and which of them turned out to be others."""
+
+    def __init__(self, inputs: Sequence[ValueInfo], given: DimsOption) -> None:
+        self.ranges: dict[str, tuple[int, int]] = {}
+        self.replaced: dict[str, Size] = {}
+        self._names: dict[str, str] = {}
+        self._shapes: dict[str, list[Size]] = {}
+        bare = {d for i in inputs for d in i.shape or () if isinstance(d, str)}
+        for info in inputs:
+            sizes = []
+            for axis, dim in enumerate(info.shape or ()):
+                sizes.append(dim if isinstance(dim, int) else self._size(dim or f"{info.name}_{axis}", bare))
+            self._shapes[info.name] = sizes
+        for name, wanted in given.items():
+            self._apply(name, wanted)
+
+    def shape(self, info: ValueInfo) -> list[Size]:
+        """The sizes of an input, after what unification found."""
+        return [size_dims.substitute(size, self.replaced) for size in self._shapes[info.name]]
+
+    def _size(self, text: str, bare: set[str]) -> Size:
+        """A named dimension; `2*s + 1` over other named dimensions is an expression, any other text one name."""
+        if not re.fullmatch(r"\w+", text):
+            try:
+                size = size_dims.parse(text)
+            except ValueError:
+                size = None
+            if isinstance(size, Dim) and all(name in bare for name in size_dims.symbols(size)):
+                for name in size_dims.symbols(size):
+                    self._symbol(name)
+                return size
+        return size_dims.symbol(self._symbol(text))
+
+    def _symbol(self, text: str) -> str:
+        if text not in self._names:
+            name = re.sub(r"\W", "_", text)
+            name = name if re.match(r"[A-Za-z_]", name) else f"d{name}"
+            unique, number = name, 1
+            while unique in self.ranges:
+                unique, number = f"{name}_{number}", number + 1
+            self._names[text] = unique
+            self.ranges[unique] = (1, LARGEST_SIZE)
+        return self._names[text]
+
+    def _apply(self, text: str, wanted: int | tuple[int, int]) -> None:
+        name = self._names.get(text, text)
+        if name not in self.ranges:
+            raise OnnxError(f"the model has no dimension '{text}'; it has: {', '.join(self._names) or 'none that vary'}")
+        if isinstance(wanted, int):
+            self.replaced[name] = wanted
+        else:
+            self.ranges[name] = (int(wanted[0]), int(wanted[1]))
+
+    def unify(self, a: Size, b: Size) -> None:
+        """Makes two sizes one: a symbol that occurs once, and alone in its term, is solved for.
+
+        Raises: OnnxError where no symbol can be, as in N % 4 == 0.
+        """
+        difference = a - b
+        order = list(self.ranges)
+        for name in sorted(size_dims.symbols(difference), key=order.index, reverse=True):
+            zero = size_dims.substitute(difference, {name: 0})
+            slope = size_dims.substitute(difference, {name: 1}) - zero
+            rest_is_free = name not in size_dims.symbols(zero) and difference == zero + slope * size_dims.symbol(name)
+            if isinstance(slope, int) and abs(slope) == 1 and rest_is_free:
+                self._replace(name, zero * -slope)
+                return
+        raise OnnxError(f"the model needs sizes {a} and {b} to be equal; fix their dimensions with dims=")
+
+    def _replace(self, name: str, size: Size) -> None:
+        low, high = self.ranges[name]
+        if isinstance(size, int) and not low <= size <= high:
+            raise OnnxError(f"the model needs dimension '{name}' to be {size}, which is not in {low}..{high}")
+        if isinstance(size, Dim) and size == size_dims.symbol(size_dims.symbols(size)[0]):
+            other = size_dims.symbols(size)[0]
+            both = self.ranges[other]
+            self.ranges[other] = (max(low, both[0]), min(high, both[1]))
+        self.replaced = {k: size_dims.substitute(v, {name: size}) for k, v in self.replaced.items()} | {name: size}

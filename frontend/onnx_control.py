@@ -1,0 +1,159 @@
+"""ONNX control flow. An `If` whose condition is known takes its branch at import; one that is not runs both branches, which have
+no effects, and selects. `Loop` and `Scan` of known length are unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from mlc.dialects.dims import Dim
+from mlc.dialects.types import DTYPES
+from mlc.frontend.graph import Value
+from mlc.frontend.onnx_ops import Call, NeedsKnownError, SameSizeError, UnsupportedNodeError
+from mlc.frontend.onnx_proto import Graph, Node
+from mlc.frontend.shape_values import Known
+
+if TYPE_CHECKING:
+    from mlc.frontend.onnx import Importer, Scope
+
+Control = Callable[["Importer", Node, list[Any], "Scope"], list[Any]]
+CONTROL: dict[str, Control] = {}
+LONGEST_UNROLL = 1024
+
+
+def control(name: str) -> Callable[[Control], Control]:
+    """Registers the importer of a control-flow op: it gets the scope, since its subgraphs see the values around it."""
+
+    def register(function: Control) -> Control:
+        CONTROL[name] = function
+        return function
+
+    return register
+
+
+def element_type(x: Any) -> onnx.TypeProto:
+    """The ONNX type of a value, for function bodies that depend on it; an empty type for an absent one."""
+    if isinstance(x, Known):
+        return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(x.dtype), list(x.shape))
+    if isinstance(x, Value):
+        number = onnx.helper.np_dtype_to_tensor_dtype(DTYPES[x.dtype].numpy)
+        return onnx.helper.make_tensor_type_proto(number, [str(s) if isinstance(s, Dim) else s for s in x.shape])
+    return onnx.TypeProto()
+
+
+def _run(importer: Importer, graph: Graph, scope: Scope, inputs: list[Any]) -> list[Any]:
+    """A subgraph's outputs, given its formal inputs' values."""
+    inner = scope.child()
+    inner.values.update((info.name, x) for info, x in zip(graph.inputs, inputs, strict=False))
+    importer.run_graph(graph, inner)
+    return [inner.get(info.name) for info in graph.outputs]
+
+
+@control("If")
+def _if(importer: Importer, node: Node, inputs: list[Any], scope: Scope) -> list[Any]:
+    condition = inputs[0]
+    if isinstance(condition, Known):
+        branch = "then_branch" if condition.array.reshape(-1)[0] else "else_branch"
+        return _run(importer, node.attrs[branch], scope, [])
+    yes = _run(importer, node.attrs["then_branch"], scope, [])
+    no = _run(importer, node.attrs["else_branch"], scope, [])
+    importer.locate(node)
+    call = Call(importer, node, importer.sizes)
+    flag = call.shaped(condition, [])
+    return [_select(importer, call, flag, a, b, name) for a, b, name in zip(yes, no, node.outputs, strict=True)]
+
+
+def _select(importer: Importer, call: Call, flag: Value, yes: Any, no: Any, name: str) -> Any:
+    if importer.has_failed(yes) or importer.has_failed(no):
+        return importer.failed
+    if isinstance(yes, Known) and isinstance(no, Known) and _is_same(yes, no):
+        return yes
+    a, b = importer.materialize(yes, name), importer.materialize(no, name)
+    if len(a.shape) != len(b.shape) or a.dtype != b.dtype:
+        raise UnsupportedNodeError(f"branches give '{name}' as {a.type} and as {b.type}")
+    for left, right in zip(a.shape, b.shape, strict=True):
+        if left != right:
+            if isinstance(left, int) and isinstance(right, int):
+                raise UnsupportedNodeError(f"branches give '{name}' as {a.type} and as {b.type}")
+            raise SameSizeError(left, right)
+    return call.where(flag, a, b)
+
+
+def _is_same(a: Known, b: Known) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and bool(np.all(a.array == b.array))
+
+
+@control("Loop")
+def _loop(importer: Importer, node: Node, inputs: list[Any], scope: Scope) -> list[Any]:
+    body: Graph = node.attrs["body"]
+    limit, condition, state = inputs[0], inputs[1] if len(inputs) > 1 else None, inputs[2:]
+    if limit is not None and (not isinstance(limit, Known) or limit.is_symbolic):
+        raise NeedsKnownError(node.inputs[0], "the number of iterations")
+    scans: list[list[Any]] = [[] for _ in range(len(body.outputs) - 1 - len(state))]
+    count = LONGEST_UNROLL + 1 if limit is None else min(int(limit.item()), LONGEST_UNROLL + 1)
+    for iteration in range(count):
+        if condition is not None and not isinstance(condition, Known):
+            raise UnsupportedNodeError("a loop whose length depends on data")
+        if condition is not None and not condition.array.reshape(-1)[0]:
+            break
+        if iteration == LONGEST_UNROLL:
+            raise UnsupportedNodeError(f"a loop of more than {LONGEST_UNROLL} iterations")
+        results = _run(importer, body, scope, [Known.of(np.asarray(iteration)), condition or Known.of(np.asarray(True)), *state])
+        if any(importer.has_failed(r) for r in results):
+            return [importer.failed] * len(node.outputs)
+        condition, state = results[0], results[1 : 1 + len(state)]
+        for collected, result in zip(scans, results[1 + len(state) :], strict=True):
+            collected.append(result)
+    importer.locate(node)
+    call = Call(importer, node, importer.sizes)
+    return [*state, *(_stacked(importer, call, parts, 0) for parts in scans)]
+
+
+@control("Scan")
+def _scan(importer: Importer, node: Node, inputs: list[Any], scope: Scope) -> list[Any]:
+    if node.version < 9:
+        raise UnsupportedNodeError("the batched Scan of operator set 8")
+    body: Graph = node.attrs["body"]
+    scanned = node.attrs["num_scan_inputs"]
+    state = inputs[: len(inputs) - scanned]
+    call = Call(importer, node, importer.sizes)
+    names = node.inputs[len(state) :]
+    sequences = [importer.materialize(x, name) for x, name in zip(inputs[len(state) :], names, strict=True)]
+    axes = node.attrs.get("scan_input_axes") or [0] * scanned
+    axes = [call.axis(x, axis) for x, axis in zip(sequences, axes, strict=True)]
+    backwards = node.attrs.get("scan_input_directions") or [0] * scanned
+    length = sequences[0].shape[axes[0]]
+    if not isinstance(length, int) or length > LONGEST_UNROLL:
+        raise UnsupportedNodeError(f"a scan over {length} steps")
+    outputs: list[list[Any]] = [[] for _ in range(len(body.outputs) - len(state))]
+    for step in range(length):
+        importer.locate(node)
+        items = []
+        for x, axis, backward in zip(sequences, axes, backwards, strict=True):
+            at = length - 1 - step if backward else step
+            items.append(call.shaped(call.sliced(x, axis, at, at + 1), [*x.shape[:axis], *x.shape[axis + 1 :]]))
+        results = _run(importer, body, scope, [*state, *items])
+        if any(importer.has_failed(r) for r in results):
+            return [importer.failed] * len(node.outputs)
+        state = results[: len(state)]
+        for collected, result in zip(outputs, results[len(state) :], strict=True):
+            collected.append(result)
+    importer.locate(node)
+    out_axes = node.attrs.get("scan_output_axes") or [0] * len(outputs)
+    reverse = node.attrs.get("scan_output_directions") or [0] * len(outputs)
+    stacked = zip(outputs, out_axes, reverse, strict=True)
+    return [*state, *(_stacked(importer, call, parts[::-1] if back else parts, axis) for parts, axis, back in stacked)]
+
+
+def _stacked(importer: Importer, call: Call, parts: list[Any], axis: int) -> Value:
+    """The values an iteration gave, along a new axis."""
+    if not parts:
+        raise UnsupportedNodeError("a loop without iterations that collects outputs")
+    values = [importer.materialize(part, "scan output") for part in parts]
+    rank = len(values[0].shape) + 1
+    at = axis % rank
+    return call.concat(*(call.shaped(v, [*v.shape[:at], 1, *v.shape[at:]]) for v in values), axis=at)
