@@ -161,7 +161,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("action", choices=["list", "build"])
     parser.add_argument("names", nargs="*", help="models; none means all")
     parser.add_argument("--again", action="store_true", help="build also what the cache has")
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     known = entries()
     unknown = sorted(set(args.names) - set(known))
     if unknown:

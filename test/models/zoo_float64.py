@@ -1,6 +1,6 @@
-"""An ONNX graph evaluated in float64: its float32 weights, inputs and casts widened, run by ONNX's own reference operators.
+"""An ONNX graph evaluated in float64: its float32 weights, inputs and casts widened, run by ONNX's reference operators.
 
-Convolutions go through PyTorch where it is installed, for speed; in float64 either way is far more exact than what is judged.
+Convolutions go through PyTorch where it is installed, for speed; float64 either way is far finer than what is judged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def run_float64(file: Path, feeds: dict[str, np.ndarray]) -> tuple[np.ndarray, .
 
     model = onnx.load(str(file))
     widen(model)
-    evaluator = ReferenceEvaluator(model, new_ops=_torch_ops())
+    evaluator = ReferenceEvaluator(model, new_ops=[*_corrected_ops(), *_torch_ops()])
     wide = {name: array.astype(np.float64) if array.dtype == np.float32 else array for name, array in feeds.items()}
     return tuple(np.asarray(array) for array in evaluator.run(None, wide))
 
@@ -70,6 +70,28 @@ def _widen_tensor(tensor: Any) -> None:
     if tensor.data_type == onnx.TensorProto.FLOAT:
         wide = onnx.numpy_helper.to_array(tensor).astype(np.float64)
         tensor.CopyFrom(onnx.numpy_helper.from_array(wide, tensor.name))
+
+
+def _corrected_ops() -> list[Any]:
+    """Operators whose versions in onnx 1.23 are wrong: batch norm before opset 14 takes the batch's own statistics for
+    inference, and global max pooling takes the wrong axes unless there are two spatial ones."""
+    from onnx.reference.op_run import OpRun
+
+    class BatchNormalization(OpRun):  # type: ignore[misc]
+        def _run(  # type: ignore[no-untyped-def]
+            self, x, scale, bias, mean, var, epsilon=None, momentum=None, spatial=None, training_mode=None
+        ):
+            if training_mode:
+                raise NotImplementedError("BatchNormalization in training mode")
+            shape = (-1,) + (1,) * (x.ndim - 2)
+            factor = scale / np.sqrt(var + (1e-5 if epsilon is None else epsilon))
+            return ((x - mean.reshape(shape)) * factor.reshape(shape) + bias.reshape(shape),)
+
+    class GlobalMaxPool(OpRun):  # type: ignore[misc]
+        def _run(self, x):  # type: ignore[no-untyped-def]
+            return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+    return [BatchNormalization, GlobalMaxPool]
 
 
 def _torch_ops() -> list[Any]:

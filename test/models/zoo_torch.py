@@ -54,8 +54,7 @@ def needed(name: str) -> Any:
 def export(folder: Path, module: Any, feeds: Sequence[Arrays], dynamic_shapes: Any = None) -> Built:
     """Exports `module` (eval mode, one or several tensors in and out) and runs it in float32 and in float64.
 
-    The first feed is the example exported with: where the batch is dynamic it has 2 or more, as torch.export fixes sizes
-    of 1.
+    The first feed is the example exported with; where the batch is dynamic it has 2 or more, as torch.export fixes 1.
     """
     pt = torch()
     module = module.eval()
@@ -67,7 +66,7 @@ def export(folder: Path, module: Any, feeds: Sequence[Arrays], dynamic_shapes: A
 
 
 def export_onnx(folder: Path, module: Any, feeds: Sequence[Arrays], dynamic_shapes: Any = None) -> Built:
-    """As `export`, through torch.onnx.export (dynamo): an ONNX file of the same weights; eager torch is the reference."""
+    """As `export`, through torch.onnx.export (dynamo): an ONNX file of the same weights; reference: eager torch."""
     pt = torch()
     needed("onnxscript")
     module = module.eval()
@@ -98,7 +97,7 @@ def run(module: Any, feed: Arrays) -> Arrays:
 
 
 def wrap(forward: Callable[..., Any], **modules: Any) -> Any:
-    """A module whose forward is `forward(self, ...)` over the submodules given: picks outputs, adds steps around them."""
+    """A module whose forward is `forward(self, ...)` over the submodules given, to pick outputs and add steps."""
     nn = torch().nn
     made = type("Wrapped", (nn.Module,), {"forward": forward})()
     for name, module in modules.items():
