@@ -1,0 +1,212 @@
+"""exp and the functions made of it.
+
+x = n ln2 + r with |r| <= ln2/2; e**r = 1 + r + r**2 q(r) is kept as an unevaluated sum of two numbers, so that only the
+last addition rounds at full size; 2**n is applied as two factors, so that results under the smallest normal number round
+once and results over the largest become inf.
+"""
+
+from __future__ import annotations
+
+import math as pymath
+from dataclasses import dataclass
+
+from mlc.dialects.vecmath.coefficients import COEFFICIENTS
+from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, horner, lanewise, select, through_f64, two_sum
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What x = n ln2 + r takes in one format."""
+
+    ln2_high: float  # so short that n times it is exact
+    ln2_low: float
+    least: float  # e**x is 0 below, and least/ln2 does not overflow the biased exponent
+    most: float  # e**x is inf from here on
+
+
+REDUCTIONS = {
+    32: Reduction(float.fromhex("0x1.62e4p-1"), float.fromhex("0x1.7f7d1cp-20"), -104.0, 89.0),
+    64: Reduction(float.fromhex("0x1.62e42fefa4p-1"), float.fromhex("-0x1.8432a1b0e2634p-43"), -746.0, 710.0),
+}
+LOG2_E = 1 / pymath.log(2)
+LN2_TAIL = float.fromhex("0x1.abc9e3b39803fp-56")  # ln2 minus the f64 nearest it
+
+
+def precision_of(x: Lane) -> str:
+    """The key of the coefficients made for this format."""
+    return "f32" if x.format.bits == 32 else "f64"
+
+
+def exp_unscaled(x: Lane) -> tuple[Lane, Lane, Lane]:
+    """(high, low, twice): e**x = (high + low) * 2**n, with 2 bias + n in the low bits of the integer `twice`.
+
+    x is within the least and most of the format's `Reduction`. |low| is under 0.1, its error under 2**-4 of `high`'s ulp.
+    """
+    shape = x.format
+    constants = REDUCTIONS[shape.bits]
+    shift = shape.rounder + 2 * shape.bias
+    shifted = fma(x, LOG2_E, shift)
+    n = shifted - shift
+    exact = fma(n, -constants.ln2_high, x)
+    r = fma(n, -constants.ln2_low, exact)
+    high, lost = fast_two_sum(x.splat(1.0), exact)
+    lost = fma(n, -constants.ln2_low, lost)
+    low = fma(r * r, horner(r, COEFFICIENTS["exp", precision_of(x)]), lost)
+    return high, low, shifted.bits()
+
+
+def power_of_two(biased: Lane, shape_bits: int) -> Lane:
+    """2**(k - bias) for the integer k in the low bits of `biased`, which must make a normal number."""
+    return (biased << (23 if shape_bits == 32 else 52)).as_float()
+
+
+def scale_by_halves(value: Lane, twice: Lane) -> Lane:
+    """value * 2**n where `twice` holds 2 bias + n; right down to denormals and up to inf for |value| near 1."""
+    half = twice.shift_right_zero(1)
+    bits = value.format.bits
+    return value * power_of_two(half, bits) * power_of_two(twice - half, bits)
+
+
+def clamp_exponent(x: Lane) -> Lane:
+    """x within the range outside which e**x is 0 or inf; NaN stays."""
+    constants = REDUCTIONS[x.format.bits]
+    return x.at_most(constants.most).at_least(constants.least)
+
+
+@lanewise
+def exp(x: Lane) -> Lane:
+    """e**x, correctly rounded denormals included; NaN stays NaN."""
+    high, low, twice = exp_unscaled(clamp_exponent(x))
+    return scale_by_halves(high + low, twice)
+
+
+def exp_short(x: Lane) -> Lane:
+    """e**x within 1 ulp for x/ln2 rounded from 1 - bias to bias; where it rounds to bias + 1, inf."""
+    shape = x.format
+    constants = REDUCTIONS[shape.bits]
+    shift = shape.rounder + shape.bias
+    shifted = fma(x, LOG2_E, shift)
+    n = shifted - shift
+    r = fma(n, -constants.ln2_low, fma(n, -constants.ln2_high, x))
+    p = fma(r * r, horner(r, COEFFICIENTS["exp_short", precision_of(x)]), r)
+    return (p + 1.0) * power_of_two(shifted.bits(), shape.bits)
+
+
+@lanewise
+def exp_nonpositive(x: Lane) -> Lane:
+    """e**x for x <= 0 within 1 ulp, in half the instructions of `exp`: the exponential of a softmax.
+
+    Results under the smallest normal number come out as at most it, -inf gives 0 and NaN stays NaN.
+    """
+    shape = x.format
+    least = -pymath.log(2) * (shape.bias - 1)
+    value = exp_short(x.at_least(least))
+    return select(x < least, 0.0, value)
+
+
+@lanewise
+def sigmoid(x: Lane) -> Lane:
+    """1 / (1 + e**-x); results under about the smallest normal number become 0, NaN stays NaN."""
+    shape = x.format
+    bound = pymath.log(2) * shape.bias
+    return 1.0 / (exp_short((-x).at_most(bound + 0.6).at_least(0.3 - bound)) + 1.0)
+
+
+@lanewise
+def exp2(x: Lane) -> Lane:
+    """2**x, denormals included; NaN stays NaN."""
+    shape = x.format
+    x = x.at_most(shape.bias + 1.0).at_least(-shape.bias - shape.mantissa_bits - 1.0)
+    shift = shape.rounder + 2 * shape.bias
+    shifted = x + shift
+    f = x - (shifted - shift)
+    if shape.bits == 32:
+        value = fma(f, horner(f, COEFFICIENTS["exp2", "f32"]), 1.0)
+    else:
+        r = f * pymath.log(2)
+        residue = fma(f, LN2_TAIL, fma(f, pymath.log(2), -r))
+        high, lost = fast_two_sum(x.splat(1.0), r)
+        value = high + fma(r * r, horner(r, COEFFICIENTS["exp", "f64"]), lost + residue)
+    return scale_by_halves(value, shifted.bits())
+
+
+@lanewise
+def expm1(x: Lane) -> Lane:
+    """e**x - 1; tiny x, -0.0 and NaN stay as they are."""
+    shape = x.format
+    most = REDUCTIONS[shape.bits].most
+    high, low, twice = exp_unscaled(x.at_most(most).at_least(-0.75 * shape.mantissa_bits - 1.0))
+    scale = power_of_two(twice - (shape.bias + 1), shape.bits)
+    total, lost = two_sum(high * scale, x.splat(-0.5))
+    value = 2.0 * (total + fma(low, scale, lost))
+    # Near 0, where r**2 underflows, the sum has lost the sign of zero and bits of denormals.
+    return select(x.abs() < pymath.ldexp(1.0, -shape.mantissa_bits - 2), x, value)
+
+
+def _tanh_wide(x: Lane) -> Lane:
+    """tanh in f64 good to f32; |x| at most 10."""
+    shape = x.format
+    shift = shape.rounder + shape.bias
+    shifted = fma(x, 2 * LOG2_E, shift)
+    n = shifted - shift
+    r = fma(n, -pymath.log(2), x + x)
+    p = fma(r * r, horner(r, COEFFICIENTS["exp", "wide"]), r)
+    scale = power_of_two(shifted.bits(), shape.bits)
+    return fma(p, scale, scale - 1.0) / fma(p, scale, scale + 1.0)
+
+
+@lanewise
+def tanh(x: Lane) -> Lane:
+    """The hyperbolic tangent; -0.0 and NaN stay as they are."""
+    if x.format.bits == 32:
+        return through_f64(_tanh_wide, x.at_most(9.5).at_least(-9.5)).with_sign_of(x)
+    size = x.abs().at_most(20.0)
+    high, low, twice = exp_unscaled(size + size)
+    scale = power_of_two(twice - x.format.bias, 64)
+    top, lost = two_sum(high * scale, x.splat(-1.0))
+    rest = fma(low, scale, lost)
+    bottom, bottom_lost = fast_two_sum(top + 2.0, rest)
+    bottom_lost = bottom_lost + select(top < 2.0, top - ((top + 2.0) - 2.0), 2.0 - ((top + 2.0) - top))
+    top, rest = fast_two_sum(top, rest)
+    inverse = 1.0 / bottom
+    quotient = top * inverse
+    remainder = fma(-quotient, bottom, top) + fma(-quotient, bottom_lost, rest)
+    value = fma(remainder, inverse, quotient)
+    return select(size < 1e-9, size, value).with_sign_of(x)
+
+
+def _exp_halves(size: Lane) -> tuple[Lane, Lane, Lane, Lane, Lane]:
+    """(high, low, inverse, inverse_low, half): e**size / 2 / half and its counterpart e**-size / 2, as sums of two."""
+    shape = size.format
+    high, low, twice = exp_unscaled(size)
+    # size >= 0, so n >= 0: 2**(n/2) applied twice can only overflow where the result does.
+    half = power_of_two((twice - 2 * shape.bias).shift_right_zero(1) + shape.bias, shape.bits)
+    rest = power_of_two(twice - (shape.bias + 1) - (twice - 2 * shape.bias).shift_right_zero(1), shape.bits)
+    top, bottom = fast_two_sum(high * rest, low * rest)
+    whole = top * half
+    inverse = 0.25 / whole
+    inverse_low = fma(-bottom * half, inverse, fma(-whole, inverse, 0.25)) * (4.0 * inverse)
+    return top, bottom, inverse, inverse_low, half
+
+
+@lanewise
+def cosh(x: Lane) -> Lane:
+    """The hyperbolic cosine; inf where it overflows, NaN stays NaN."""
+    size = x.abs().at_most(REDUCTIONS[x.format.bits].most + 0.9)
+    top, bottom, inverse, inverse_low, half = _exp_halves(size)
+    total, lost = two_sum(top * half, inverse)
+    ordinary = total + (lost + fma(bottom, half, inverse_low))
+    return select(size < 40.0, ordinary, (top + bottom) * half)
+
+
+@lanewise
+def sinh(x: Lane) -> Lane:
+    """The hyperbolic sine; inf where it overflows, -0.0 and NaN stay as they are."""
+    size = x.abs().at_most(REDUCTIONS[x.format.bits].most + 0.9)
+    top, bottom, inverse, inverse_low, half = _exp_halves(size)
+    total, lost = two_sum(top * half, -inverse)
+    ordinary = total + (lost + fma(bottom, half, -inverse_low))
+    z = size * size
+    near = fma(size * z, horner(z, COEFFICIENTS["sinh", precision_of(x)]), size)
+    value = select(size < 40.0, ordinary, (top + bottom) * half)
+    return select(size < 1.0, near, value).with_sign_of(x)

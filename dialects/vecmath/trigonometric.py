@@ -1,0 +1,114 @@
+"""sin, cos and tan.
+
+x = n pi/2 + r with |r| <= pi/4. Up to `DIRECT_LIMIT` the product n pi/2 is taken off in parts; a vector with any lane beyond
+takes `huge_argument.reduce` as well, behind an `scf.if`.
+"""
+
+from __future__ import annotations
+
+import math as pymath
+
+from mlir import ir
+from mlir.dialects import scf
+
+from mlc.dialects.vecmath.coefficients import COEFFICIENTS
+from mlc.dialects.vecmath.huge_argument import reduce_huge
+from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, horner, lanewise, select, two_sum
+
+DIRECT_LIMIT = {32: 2.0**40, 64: 2.0**20}
+HALF_PI = (float.fromhex("0x1.921fb54442d18p+0"), float.fromhex("0x1.1a62633145c07p-54"))
+# pi/2 in three parts of 33 bits, whose product with n < 2**20 is exact, and the rest.
+HALF_PI_PARTS = tuple(
+    map(float.fromhex, ("0x1.921fb544p+0", "0x1.0b4611a6p-34", "0x1.3198a2ep-69", "0x1.b839a252049c1p-104"))
+)
+
+
+def _reduce_wide(x: Lane) -> tuple[Lane, Lane, Lane]:
+    """(quadrant, r, 0) for f32 values in f64, |x| <= 2**40."""
+    shift = x.format.rounder
+    shifted = fma(x, 2 / pymath.pi, shift)
+    n = shifted - shift
+    r = fma(n, -HALF_PI[1], fma(n, -HALF_PI[0], x))
+    return shifted.bits(), r, x.splat(0.0)
+
+
+def _reduce_f64(x: Lane) -> tuple[Lane, Lane, Lane]:
+    """(quadrant, high, low): r = high + low, for |x| <= 2**20."""
+    shift = x.format.rounder
+    shifted = fma(x, 2 / pymath.pi, shift)
+    n = shifted - shift
+    high, low = two_sum(fma(n, -HALF_PI_PARTS[0], x), n * -HALF_PI_PARTS[1])
+    high, carried = two_sum(high, n * -HALF_PI_PARTS[2])
+    return shifted.bits(), *fast_two_sum(high, fma(n, -HALF_PI_PARTS[3], low + carried))
+
+
+def reduce(x: Lane, is_wide: bool) -> tuple[Lane, Lane, Lane]:
+    """(quadrant, high, low): f64 x = n pi/2 + high + low, n in the low two bits of `quadrant`; NaN for inf and NaN."""
+    is_huge = x.abs() > DIRECT_LIMIT[32 if is_wide else 64]
+    direct = (_reduce_wide if is_wide else _reduce_f64)(x)
+    branch = scf.IfOp(is_huge.any(), [part.value.type for part in direct], has_else=True)
+    with ir.InsertionPoint(branch.then_block):
+        huge = reduce_huge(x, largest_exponent=128 if is_wide else 1024)
+        scf.YieldOp([select(is_huge, far, near).value for far, near in zip(huge, direct, strict=True)])
+    with ir.InsertionPoint(branch.else_block):
+        scf.YieldOp([part.value for part in direct])
+    quadrant, high, low = (Lane(result) for result in branch.results)
+    return quadrant, high, low
+
+
+def _sin_cos(high: Lane, low: Lane, is_wide: bool) -> tuple[Lane, Lane, Lane, Lane]:
+    """sin and cos of high + low, each as a sum of two."""
+    z = high * high
+    precision = "wide" if is_wide else "f64"
+    sin_tail = horner(z, COEFFICIENTS["sin", precision])
+    cos_tail = horner(z, COEFFICIENTS["cos", precision])
+    if is_wide:
+        cos_high = fma(z, -0.5, 1.0)
+        return high, high * z * sin_tail, cos_high, z * z * cos_tail
+    sin_low = fma(high * z, sin_tail, low)
+    cos_high = fma(z, -0.5, 1.0)
+    lost = fma(high, high, -z)
+    cos_low = fma(z * z, cos_tail, fma(z, -0.5, 1.0 - cos_high)) - fma(lost, 0.5, high * low)
+    return high, sin_low, cos_high, cos_low
+
+
+def _circular(x: Lane, quarter: int) -> Lane:
+    """sin(x + quarter * pi/2)."""
+    is_wide = x.format.bits == 32
+    quadrant, high, low = reduce(x.widened() if is_wide else x, is_wide)
+    if quarter:
+        quadrant = quadrant + quarter
+    sin_high, sin_low, cos_high, cos_low = _sin_cos(high, low, is_wide)
+    is_odd = (quadrant & 1).differs(0)
+    value = select(is_odd, cos_high, sin_high) + select(is_odd, cos_low, sin_low)
+    value = (value.bits() ^ ((quadrant & 2) << 62)).as_float()
+    return value.narrowed() if is_wide else value
+
+
+@lanewise
+def sin(x: Lane) -> Lane:
+    """The sine of x radians, whatever its size; NaN at inf, -0.0 stays."""
+    return select(x.equals(0.0), x, _circular(x, 0))
+
+
+@lanewise
+def cos(x: Lane) -> Lane:
+    """The cosine of x radians, whatever its size; NaN at inf."""
+    return _circular(x, 1)
+
+
+@lanewise
+def tan(x: Lane) -> Lane:
+    """The tangent of x radians, whatever its size; NaN at inf, -0.0 stays."""
+    is_wide = x.format.bits == 32
+    quadrant, high, low = reduce(x.widened() if is_wide else x, is_wide)
+    sin_high, sin_low, cos_high, cos_low = _sin_cos(high, low, is_wide)
+    is_odd = (quadrant & 1).differs(0)
+    top, top_low = fast_two_sum(select(is_odd, cos_high, sin_high), select(is_odd, cos_low, sin_low))
+    bottom, bottom_low = fast_two_sum(select(is_odd, sin_high, cos_high), select(is_odd, sin_low, cos_low))
+    quotient = top / bottom
+    if not is_wide:
+        remainder = fma(-quotient, bottom, top) + fma(-quotient, bottom_low, top_low)
+        quotient = quotient + remainder / bottom
+    quotient = (quotient.bits() ^ ((quadrant & 1) << 63)).as_float()
+    return select(x.equals(0.0), x, quotient.narrowed() if is_wide else quotient)
