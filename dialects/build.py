@@ -18,7 +18,7 @@ from .op import OPS, OpDef, OpError
 from .types import TensorType
 
 _SEGMENTS = "operandSegmentSizes"
-_NOT_FAMILIES = {"op", "build", "dims", "types", "val", "machine", "verify", "reference", "weights", "vecmath", "emitters"}
+_NOT_FAMILIES = {"op", "build", "builder", "dims", "types", "val", "machine", "verify", "reference", "weights", "views"}
 
 
 @cache

@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from mlir import ir
 
 from mlc.dialects import build, dims, types
+from mlc.dialects.builder import SMALL_CONSTANT_ELEMENTS, OpBuilder, Value
 from mlc.dialects.types import TensorType
 from mlc.dialects.weights import WeightStore
 
-SMALL_CONSTANT_ELEMENTS = 64
 
-
-class Value:
-    """A tensor in the graph being built: its MLIR value with dtype and shape at hand."""
-
-    __slots__ = ("ir", "type")
-
-    def __init__(self, value: ir.Value) -> None:
-        self.ir, self.type = value, build.type_of(value)
-
-    @property
-    def dtype(self) -> str:
-        return self.type.dtype
-
-    @property
-    def shape(self) -> tuple[dims.Size, ...]:
-        return self.type.shape
-
-    @property
-    def rank(self) -> int:
-        return len(self.type.shape)
-
-
-class GraphBuilder:
+class GraphBuilder(OpBuilder):
     """Builds one module with one `@forward`.
 
     Use: `g = GraphBuilder(symbols)`, `x = g.input("x", "f32", (s, 4))` for every input, then ops (`g.add(a, b)`,
@@ -51,10 +29,10 @@ class GraphBuilder:
         with self.context:
             self.loc = ir.Location.unknown()
             self.module = ir.Module.create(self.loc)
-            self.block = None
         self._inputs: list[tuple[str, TensorType]] = []
         self._weight_values: dict[str, Value] = {}
         self._function: ir.Operation | None = None
+        self.block: ir.Block | None = None
 
     # inputs and outputs ------------------------------------------------------------------------------------------
     def declare_inputs(self, inputs: Sequence[tuple[str, str, Sequence[dims.Size]]]) -> list[Value]:
@@ -69,6 +47,7 @@ class GraphBuilder:
                     attributes={"sym_name": ir.StringAttr.get("forward"), "function_type": signature},
                 )
             self.block = ir.Block.create_at_start(self._function.regions[0], arguments)
+            self.point = ir.InsertionPoint(self.block)
             return [Value(a) for a in self.block.arguments]
 
     def finish(self, outputs: Sequence[tuple[str, Value]]) -> ir.Module:
@@ -96,29 +75,12 @@ class GraphBuilder:
             place = ir.Location.file(file, line, 0) if file else ir.Location.unknown()
             self.loc = ir.Location.name(name, place) if name else place
 
-    # ops ---------------------------------------------------------------------------------------------------------
-    def op(self, op_name: str, /, *operands: Value | None, **attrs: Any) -> Any:
-        """Adds `mlc.<op_name>`; returns its Value, or a tuple of them. Raises OpError when it does not fit."""
-        assert self.block is not None, "declare_inputs comes first"
-        with self.context, self.loc, ir.InsertionPoint(self.block):
-            result = build.create(op_name, *(None if o is None else o.ir for o in operands), loc=self.loc, **attrs)
-        return tuple(Value(r) for r in result) if isinstance(result, tuple) else Value(result)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("_") or name not in build.load_ops():
-            raise AttributeError(f"GraphBuilder has no '{name}', and there is no such op")
-        return lambda *operands, **attrs: self.op(name, *operands, **attrs)
-
     def constant(self, array: Any, dtype: str | None = None) -> Value:
         """A constant tensor: in the IR when small, else a weight."""
         value = np.asarray(array, None if dtype is None else types.DTYPES[dtype].numpy)
         if value.size <= SMALL_CONSTANT_ELEMENTS:
             return self.op("constant", value=value)
         return self.weight("constant", value)
-
-    def scalar(self, number: int | float | bool, dtype: str) -> Value:
-        """A 0-D constant."""
-        return self.constant(np.asarray(number).astype(types.DTYPES[dtype].numpy))
 
     def weight(self, name: str, array: np.ndarray) -> Value:
         """A weight backed by `array` (borrowed, not copied). The same name and array give the same Value."""
