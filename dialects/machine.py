@@ -1,0 +1,61 @@
+"""Machine: the facts about a target that passes may read, to and from the module attribute `mlc.machine`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from mlir import ir
+
+_ATTR = "mlc.machine"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A CPU to compile for. Sizes in bytes and bits; nothing here depends on the host.
+
+    `vector_bits` is the register width, for a scalable one the width per vscale (128). `features` are LLVM's names of what
+    the code may use and the loader checks. `cpu` is LLVM's -mcpu.
+    """
+
+    name: str
+    family: str = "cpu"
+    arch: str = "x86_64"
+    triple: str = "x86_64-linux-gnu"
+    cpu: str = "x86-64-v3"
+    vector_bits: int = 256
+    is_scalable: bool = False
+    registers: int = 16
+    l1_bytes: int = 32768
+    l2_bytes: int = 524288
+    features: tuple[str, ...] = ()
+
+    def attach(self, module: ir.Module) -> None:
+        """Writes the facts to `module`."""
+        with module.context:
+            i64 = ir.IntegerType.get_signless(64)
+            entries: dict[str, ir.Attribute] = {}
+            for field in fields(self):
+                value = getattr(self, field.name)
+                if isinstance(value, bool):
+                    entries[field.name] = ir.BoolAttr.get(value)
+                elif isinstance(value, int):
+                    entries[field.name] = ir.IntegerAttr.get(i64, value)
+                elif isinstance(value, str):
+                    entries[field.name] = ir.StringAttr.get(value)
+                else:
+                    entries[field.name] = ir.ArrayAttr.get([ir.StringAttr.get(v) for v in value])
+            module.operation.attributes[_ATTR] = ir.DictAttr.get(entries)
+
+    @staticmethod
+    def of(module: ir.Module) -> Machine:
+        """The facts in `module`. Raises ValueError when it names no machine."""
+        attributes = module.operation.attributes
+        if _ATTR not in attributes:
+            raise ValueError(f"the module has no {_ATTR} attribute: compile for a target, or add one to the .mlir")
+        values: dict[str, object] = {}
+        for named in ir.DictAttr(attributes[_ATTR]):
+            attr = named.attr
+            values[named.name] = (
+                tuple(ir.StringAttr(a).value for a in attr) if isinstance(attr, ir.ArrayAttr) else attr.value
+            )
+        return Machine(**values)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""The mlc dialect to scheduled kernels: one file a pass."""

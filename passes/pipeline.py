@@ -1,0 +1,18 @@
+"""The order of passes, and nothing else: each string can be typed at `mlc-opt -p`."""
+
+from __future__ import annotations
+
+GRAPH = [
+    "decompose",             # composites that no fused emitter takes; before fuse sees them
+]
+KERNELS = [
+    "fuse{max-ops=64}",
+    "expand-composites",     # inside kernels: softmax to max, sub, exp, sum, div
+    "plan-memory",
+    "check-memory-plan",
+]
+
+
+def pipeline() -> list[str]:
+    """Every pass from an imported module to kernels with a memory plan."""
+    return [*GRAPH, *KERNELS]
