@@ -245,6 +245,10 @@ class Importer:
             found = self._constants[id(x.array)] = (x.array, self._stored(x.array, name))
         return found[1]
 
+    def materialize_size(self, size: Size) -> Value:
+        """A size as a 0-D i64 tensor."""
+        return self._size_scalar(size, "i64")
+
     def _stored(self, array: np.ndarray, name: str) -> Value:
         try:
             types.dtype_of_numpy(array.dtype)
