@@ -1,15 +1,28 @@
 """Elementary functions as `arith` and `math` operations that no target turns into a library call. See docs/vecmath.md.
 
-Each takes and gives an `ir.Value`, a scalar or a 1-D vector (fixed or scalable) of f32 or f64, at the current insertion point.
+Each takes and gives `ir.Value`s, scalars or 1-D vectors (fixed or scalable) of f32 or f64, at the current insertion point.
 """
 
+from mlc.dialects.vecmath.error import erf, erfc
 from mlc.dialects.vecmath.exponential import cosh, exp, exp2, exp_nonpositive, expm1, sigmoid, sinh, tanh
+from mlc.dialects.vecmath.inverse import acos, acosh, asin, asinh, atan, atan2, atanh
 from mlc.dialects.vecmath.logarithm import log, log1p, log2, log10
+from mlc.dialects.vecmath.power import cbrt, pow, rsqrt
 from mlc.dialects.vecmath.trigonometric import cos, sin, tan
 
 __all__ = [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cbrt",
     "cos",
     "cosh",
+    "erf",
+    "erfc",
     "exp",
     "exp2",
     "exp_nonpositive",
@@ -18,6 +31,8 @@ __all__ = [
     "log1p",
     "log2",
     "log10",
+    "pow",
+    "rsqrt",
     "sigmoid",
     "sin",
     "sinh",

@@ -42,6 +42,28 @@ def _erf_tail(z: mp.mpf) -> mp.mpf:
     return mp.erf(x) / x - 1
 
 
+def _log_fifth(z: mp.mpf) -> mp.mpf:
+    """(2 atanh(s) - 2 s - 2 s**3 / 3) / (2 s**5) with z = s**2."""
+    s = mp.sqrt(z)
+    return (mp.atanh(s) - s - s**3 / 3) / s**5
+
+
+def _erfcx(u: mp.mpf) -> mp.mpf:
+    """(x + 3) exp(x**2) erfc(x) with x = 3 (1 + u) / (1 - u)."""
+    x = 3 * (1 + u) / (1 - u)
+    return (x + 3) * mp.exp(x**2) * mp.erfc(x)
+
+
+def _atan_tail(z: mp.mpf) -> mp.mpf:
+    x = mp.sqrt(z)
+    return (mp.atan(x) - x) / x**3
+
+
+def _asin_tail(z: mp.mpf) -> mp.mpf:
+    x = mp.sqrt(z)
+    return (mp.asin(x) - x) / x**3
+
+
 ROWS = (
     Row("exp", _exp_tail, -HALF_LN2, HALF_LN2 + 1e-4, {"f32": 5, "wide": 5, "f64": 11}, pinned=(0.5,)),
     Row("exp_short", _exp_tail, -HALF_LN2, HALF_LN2 + 1e-4, {"f32": 4, "f64": 10}),
@@ -50,6 +72,15 @@ ROWS = (
     Row("log", _log_tail, 0, 0.02945, {"wide": 3, "wide_pow": 4, "f64": 7}),
     Row("sin", _sin_tail, 0, 0.6170, {"wide": 4, "f64": 6}),
     Row("cos", _cos_tail, 0, 0.6170, {"wide": 4, "f64": 6}),
-    Row("erf_near", _erf_tail, 0, 0.81, {"f32": 6}),
-    Row("erfc_log2", lambda x: mp.log(mp.erfc(x), 2) / x, 0.85, 4.0, {"f32": 9}),
+    Row("log_fifth", _log_fifth, 0, 0.02945, {"f64": 6}),
+    # In z - 0.7, so that the rounding of z matters least where the sum cancels most.
+    Row("erf_near", lambda u: _erf_tail(u + mp.mpf(0.7)), -0.7, 0.76, {"f32": 8}),
+    Row("erf_near_z", _erf_tail, 0, 1, {"f64": 17}),
+    Row("erfc_log2", lambda x: mp.log(mp.erfc(x), 2) / x, 1.19, 3.95, {"f32": 8}),
+    Row("exp2_short", lambda f: (2**f - 1) / f, -0.5, 0.5001, {"f32": 5}),
+    Row("erfcx", _erfcx, -1, (10.1 - 3) / (10.1 + 3), {"wide": 9}),
+    Row("erfcx", _erfcx, -1, (27.3 - 3) / (27.3 + 3), {"f64": 23}),
+    Row("atan", _atan_tail, 0, 1, {"wide": 10, "f64": 20}),
+    Row("asin", _asin_tail, 0, 0.25, {"wide": 6, "f64": 12}),
+    Row("cbrt", mp.cbrt, 0.7071, 1.4143, {"wide": 4}),
 )

@@ -207,6 +207,10 @@ class Lane:
         """The correctly rounded root; NaN below zero."""
         return Lane(math.sqrt(self.value))
 
+    def floor(self) -> Lane:
+        """The largest integer not above x."""
+        return Lane(math.floor(self.value))
+
     def at_most(self, bound: Number) -> Lane:
         """min(x, bound); NaN stays NaN. One machine instruction on x86: the order of the select is its rule."""
         limit = self.splat(bound)

@@ -9,7 +9,16 @@ from __future__ import annotations
 import math as pymath
 
 from mlc.dialects.vecmath.coefficients import COEFFICIENTS
-from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, horner, lanewise, select, two_product
+from mlc.dialects.vecmath.lanes import (
+    Lane,
+    fast_two_sum,
+    fma,
+    horner,
+    lanewise,
+    select,
+    two_product,
+    two_sum,
+)
 
 SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 MANTISSA_MASK = (1 << 52) - 1
@@ -49,7 +58,7 @@ def _finish(x: Lane, value: Lane) -> Lane:
     return select(x > 0.0, value, outside)
 
 
-def _scaled_up(x: Lane) -> tuple[Lane, Lane]:
+def scaled_up(x: Lane) -> tuple[Lane, Lane]:
     """(y, e0): f64 x = 2**e0 y with y normal where x is a denormal."""
     is_small = x < x.format.smallest_normal
     return select(is_small, x * 2.0**54, x), select(is_small, -54.0, x.splat(0.0))
@@ -57,7 +66,7 @@ def _scaled_up(x: Lane) -> tuple[Lane, Lane]:
 
 def _log_f64(x: Lane, per_e: tuple[float, float], per_log: tuple[float, float]) -> Lane:
     """e * per_e + log(1 + f) * per_log, each factor a sum of two numbers; per_e[0] is short."""
-    y, e0 = _scaled_up(x)
+    y, e0 = scaled_up(x)
     e, f = split_exponent(y)
     e = e + e0
     high, low = log1p_pair(f)
