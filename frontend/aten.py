@@ -1,0 +1,372 @@
+"""Imports a torch program record into the mlc dialect: walks the nodes, looks up rows, collects what is unsupported.
+
+Rows are functions in the `aten_<family>.py` files; ops that equal an mlc op come from the op declarations. Torch's in-place ops are
+turned into pure ones here, with `aten_views.Views` tracking which tensors share memory.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlc.dialects import dims
+from mlc.dialects.build import load_ops
+from mlc.dialects.dims import Dim
+from mlc.dialects.op import OpDef, OpError
+from mlc.dialects.types import DTYPES
+from mlc.frontend.aten_rows import ALIASES, IGNORED_KEYWORDS, ROWS, AtenBuilder, Row, is_tensor
+from mlc.frontend.aten_views import Views, functional_target, written_argument
+from mlc.frontend.graph import GraphBuilder
+from mlc.frontend.record import Arg, Graph, Node, Program, Ref, refs
+from mlc.frontend.report import Report, UnsupportedCase
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mlir import ir
+
+_POISON = object()
+"""Stands for a value that could not be imported, so that one unsupported op is reported once and not with its users."""
+
+# Checks that torch inserts for its own tracing; sizes they speak of are in the shapes already.
+_DROPPED = re.compile(r"aten\.(_assert_|_functional_assert|sym_constrain_range)|profiler\.|operator\.(le|lt|ge|gt|eq|ne)$")
+
+
+@dataclass
+class Imported:
+    """The module, and how callers' structures map to its flat inputs and outputs."""
+
+    module: ir.Module
+    input_names: list[str]
+    input_tree: dict[str, Any]
+    output_tree: dict[str, Any]
+
+
+def import_program(program: Program) -> Imported:
+    """The mlc module of a program. Raises: Unsupported with everything that cannot be compiled."""
+    return _Importer(program).run()
+
+
+@cache
+def load_rows() -> dict[str, Row]:
+    """All rows by target: those of the family files, and those that follow from the op declarations.
+
+    A declaration gives a row to every op that it names (`torch="aten.relu.default"`), and a pointwise op to its ATen namesake.
+    """
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if module.name.startswith("aten_"):
+            importlib.import_module(f"{__package__}.{module.name}")
+    rows = dict(ROWS)
+    for definition in load_ops().values():
+        namesake = [f"aten.{definition.name}"] if definition.kind == "pointwise" else []
+        for target in [*definition.torch, *namesake]:
+            if target not in rows and target.rsplit(".", 1)[0] not in rows:
+                rows[target] = _declared_row(definition)
+    return rows
+
+
+def _declared_row(definition: OpDef) -> Row:
+    """The row of an op that equals an mlc op: arguments are its operands, then its attributes, in order."""
+    operand_count = len(definition.operands)
+    takes_bool = all(operand.pattern.dtype == "bool" for operand in definition.operands)
+    gives_bool = definition.results[0].dtype == "bool"
+
+    def import_it(b: AtenBuilder, *args: Any, **attrs: Any) -> Any:
+        operands = list(args[:operand_count])
+        attrs |= {a.name: v for a, v in zip(definition.attributes, args[operand_count:], strict=False)}
+        if definition.kind == "pointwise":
+            dtype = "bool" if takes_bool else b.promote(*operands) if gives_bool else b.out_dtype
+            operands = b.aligned(*(b.scalar(operand, dtype) for operand in operands))
+        return b.op(definition.name, *operands, **attrs)
+
+    return import_it
+
+
+def find_row(target: str) -> Row | None:
+    """The row of "aten.add.Tensor": its own, or the one of every overload of aten.add; under its other name, if it has one."""
+    rows = load_rows()
+    for name in (target, target.rsplit(".", 1)[0]):
+        for known in (name, ALIASES.get(name)):
+            if known in rows:
+                return rows[known]
+    return None
+
+
+class _Importer:
+    """Holds one import's state: builder, values by name, shared memory, findings."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.report = Report(program.source)
+        ranges = {n: (low, dims.INFINITY if high is None else high) for n, (low, high) in program.symbols.items()}
+        self.graph = GraphBuilder(ranges)
+        self.builder = AtenBuilder(self.graph, ranges)
+        self.weights: dict[tuple[Any, ...], np.ndarray] = {}
+        self.weight_names: dict[tuple[Any, ...], str] = {}
+
+    def run(self) -> Imported:
+        program = self.program
+        specs = []
+        for name in program.user_inputs:
+            value = program.graph.values[name]
+            if value.shape is None:
+                self.report.add(f"input {name}", "the signature", f"a number ({value.dtype}) cannot be an input; pass a tensor")
+            elif value.dtype not in DTYPES:
+                self.report.add(f"input {name}", "the signature", f"dtype {value.dtype} is not supported")
+            else:
+                specs.append((name, value.dtype, [_size(size) for size in value.shape]))
+        self.report.raise_if_any()
+        env: dict[str, Any] = {spec.name: spec.value for spec in program.inputs if spec.kind == "fixed"}
+        env |= zip((name for name, _, _ in specs), self.graph.declare_inputs(specs), strict=True)
+        weights = {spec.name: spec.target for spec in program.inputs if spec.kind in ("param", "buffer", "constant")}
+        scope = _Scope(self, program.graph, env, weights)
+        scope.run([output.arg for output in program.outputs])
+        self.check_mutations(scope)
+        outputs, tree = self.outputs(scope)
+        self.report.raise_if_any()
+        module = self.graph.finish(outputs)
+        return Imported(module, [name for name, _, _ in specs], program.input_tree, tree)
+
+    def check_mutations(self, scope: _Scope) -> None:
+        """Reports writes that a caller could see: to buffers, which an artifact does not keep yet, and to inputs."""
+        kinds = {spec.name: spec for spec in self.program.inputs}
+        written = {name for name in scope.views.written if name in kinds}
+        written |= {spec.name for spec in self.program.inputs for o in self.program.outputs if o.kind == "buffer" and o.target == spec.target}
+        written |= {output.target for output in self.program.outputs if output.kind == "user_input"}
+        for name in sorted(written):
+            what = f"buffer {kinds[name].target}" if kinds[name].kind != "user" else f"input {name}"
+            loc = scope.views.written.get(name, "the signature")
+            self.report.add(f"write to {what}", loc, "state is not kept between runs; return the new value as an output instead")
+
+    def outputs(self, scope: _Scope) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
+        """Named results, and the output tree with constants (None, numbers) written into it."""
+        outputs: list[tuple[str, Any]] = []
+        fixed: list[Any] = []
+        for output in self.program.outputs:
+            if output.kind != "user":
+                continue
+            value = scope.arg(output.arg)
+            if value is _POISON:
+                continue
+            if isinstance(value, Dim):
+                value = self.builder.scalar(value, "i64")
+            name = output.arg.name if isinstance(output.arg, Ref) else ""
+            fixed.append(None if is_tensor(value) else {"kind": "none"} if value is None else {"kind": "const", "value": value})
+            if is_tensor(value):
+                outputs.append((name, value))
+        leaves = iter(fixed)
+        return outputs, _fill_leaves(self.program.output_tree, leaves)
+
+    def weight(self, target: str) -> Any:
+        """A stored tensor as a value; tensors that share memory and layout are one weight."""
+        import numpy as np
+
+        weight = self.program.weights[target]
+        if weight.dtype not in DTYPES:
+            raise UnsupportedCase(f"the weight {target} has dtype {weight.dtype}, which is not supported")
+        key = (id(weight.storage), weight.byte_offset, weight.storage_offset, weight.dtype, weight.shape, weight.strides)
+        if key not in self.weights:
+            self.weights[key] = np.ascontiguousarray(weight.array()).reshape(weight.shape)
+            self.weight_names[key] = target
+        return self.graph.weight(self.weight_names[key], self.weights[key])
+
+
+def _fill_leaves(tree: dict[str, Any], fixed: Any) -> dict[str, Any]:
+    if tree["kind"] == "leaf":
+        return next(fixed, None) or tree
+    return {**tree, "items": [_fill_leaves(item, fixed) for item in tree["items"]]}
+
+
+def _size(size: Any) -> Any:
+    return dims.parse(size) if isinstance(size, str) else size
+
+
+class _Scope:
+    """One graph (the program's or a subgraph's) being walked."""
+
+    def __init__(self, importer: _Importer, graph: Graph, env: dict[str, Any], weights: dict[str, str]) -> None:
+        self.importer, self.graph, self.env, self.weights = importer, graph, env, weights
+        self.views = Views(graph)
+
+    def run(self, outputs: list[Arg]) -> list[Any]:
+        """Imports every node that the outputs, or a visible write, depend on; returns the outputs' values."""
+        for node in self.live_nodes(outputs):
+            self.node(node)
+        return [self.arg(output) for output in outputs]
+
+    def live_nodes(self, outputs: list[Arg]) -> list[Node]:
+        """Program order, dead ones left out. A write is live when anything that shares its memory is read later."""
+        live = {self.views.root(ref.name) for ref in refs(outputs)} | {ref.name for ref in refs(outputs)}
+        live |= set(self.weights) | {ref.name for ref in refs(self.graph.inputs)}
+        kept: list[Node] = []
+        for node in reversed(self.graph.nodes):
+            if _DROPPED.match(node.target):
+                continue
+            written = written_argument(node)
+            is_live = any(name in live for name in node.output_names())
+            if is_live or (written is not None and self.views.root(written) in live):
+                kept.append(node)
+                for ref in node.inputs():
+                    live |= {ref.name, self.views.root(ref.name)}
+        return kept[::-1]
+
+    def node(self, node: Node) -> None:
+        loc = node.loc
+        self.importer.graph.at(loc.file, loc.line, loc.module)
+        try:
+            result = self.call(node)
+        except (UnsupportedCase, OpError) as error:
+            self.importer.report.add(node.target, loc, str(error))
+            result = _POISON
+        except (ValueError, TypeError, AssertionError, NotImplementedError) as error:
+            self.importer.report.add(node.target, loc, f"this use is not understood: {type(error).__name__}: {error}")
+            result = _POISON
+        self.bind(node, result)
+
+    def call(self, node: Node) -> Any:
+        """The node's result; _POISON when an operand is, or when the op is unknown (then reported)."""
+        if node.target == "operator.getitem" or (node.output_names() and self.is_symbolic(node)):
+            return self.symbolic(node)
+        target = functional_target(node.target)
+        row = find_row(target)
+        if row is None and not node.target.startswith("higher_order."):
+            self.importer.report.add(node.target, node.loc)
+            return _POISON
+        args = [self.arg(arg) for arg in node.args]
+        kwargs = {key: self.arg(arg) for key, arg in node.kwargs.items() if key not in IGNORED_KEYWORDS}
+        if any(_has_poison(arg) for arg in [*args, *kwargs.values()]):
+            return _POISON
+        if row is None:
+            return self.higher_order(node, args)
+        builder = self.importer.builder
+        builder.outs = [self.graph.values.get(name) for name in node.output_names()]
+        result = row(builder, *args, **kwargs)
+        written = written_argument(node)
+        return result if written is None else self.write(node, written, result)
+
+    def is_symbolic(self, node: Node) -> bool:
+        value = self.graph.values.get(node.output_names()[0])
+        return value is not None and value.shape is None
+
+    def symbolic(self, node: Node) -> Any:
+        """A size: its expression is in the record. Floats computed from sizes become 0-D tensors."""
+        if node.target == "operator.getitem":
+            owner, index = (self.arg(arg) for arg in node.args)
+            return owner if owner is _POISON else owner[index]
+        value = self.graph.values[node.output_names()[0]]
+        if value.expr is not None:
+            size = _size(value.expr)
+            # Torch calls sizes that come from data u0, u1, ...
+            known = self.importer.program.symbols
+            if isinstance(size, Dim) and any(name not in known or name[0] == "u" for name in dims.symbols(size)):
+                raise UnsupportedCase("a size read from a tensor's data; sizes must follow from the inputs' shapes")
+            return size
+        row = find_row(node.target)
+        if row is None:
+            raise UnsupportedCase("arithmetic on a number that is no integer size")
+        self.importer.builder.outs = [value]
+        return row(self.importer.builder, *(self.arg(arg) for arg in node.args))
+
+    def write(self, node: Node, name: str, result: Any) -> Any:
+        """Makes `result` the new contents of the written tensor and of what shares its memory."""
+        builder = self.importer.builder
+        old = self.graph.values[name]
+        assert old.shape is not None
+        first = result[0] if isinstance(result, tuple) else result
+        value = builder.expand(builder.cast(first, old.dtype), [_size(size) for size in old.shape])
+        self.views.write(name, value, node.loc, self)
+        return value
+
+    def bind(self, node: Node, result: Any) -> None:
+        results = result if isinstance(result, tuple) else (result,)
+        if len(results) == 1 and len(node.outputs) > 1:
+            results = tuple(results[0]) if isinstance(results[0], list) else results * len(node.outputs)
+        for output, value in zip(node.outputs, results, strict=False):
+            if isinstance(output, list):
+                for index, name in enumerate(output):
+                    if name is not None:
+                        self.env[name] = _POISON if value is _POISON else value[index]
+            elif output is not None:
+                self.env[output] = value
+
+    def arg(self, arg: Arg) -> Any:
+        if isinstance(arg, Ref):
+            return self.read(arg.name)
+        if isinstance(arg, (list, tuple)):
+            return [self.arg(item) for item in arg]
+        return arg
+
+    def read(self, name: str) -> Any:
+        """The current value: a stale view is taken again from what it views."""
+        if name in self.views.stale:
+            self.views.stale.discard(name)
+            parent, node = self.views.parents[name]
+            value = self.read(parent)
+            if written_argument(node) is None:
+                self.node(node)
+            else:
+                self.env[name] = value  # what an in-place op returns is the tensor itself
+        elif name not in self.env:
+            if name not in self.weights:
+                raise UnsupportedCase("a choice that depends on sizes")
+            self.env[name] = self.importer.weight(self.weights[name])
+        return self.env[name]
+
+    def higher_order(self, node: Node, args: list[Any]) -> Any:
+        """Calls whose subgraph can stand in place: regions that only switch gradients or autocasting, and cond."""
+        kind = node.target.removeprefix("higher_order.")
+        graphs = [arg for arg in args if isinstance(arg, Graph)]
+        operands = [arg for arg in args if not isinstance(arg, Graph)]
+        if kind in ("wrap_with_set_grad_enabled", "wrap_with_autocast") and len(graphs) == 1:
+            first = args.index(graphs[0]) + 1
+            return tuple(self.inline(graphs[0], args[first:]))
+        if kind == "cond" and len(graphs) == 2:
+            condition, operands = operands[0], operands[1]
+            then, other = (self.inline(graph, operands) for graph in graphs)
+            builder = self.importer.builder
+            # Both branches are pure and finite work, so choosing between their results is choosing between them.
+            return tuple(builder.where(condition, a, b) for a, b in zip(then, other, strict=True))
+        if kind == "scan" and len(graphs) == 1:
+            return self.scan(graphs[0], *args[1:4])
+        if kind in ("map_impl", "map") and len(graphs) == 1:
+            results = self.scan(graphs[0], [], *args[1:3])
+            return results
+        self.importer.report.add(node.target, node.loc)
+        return _POISON
+
+    def scan(self, graph: Graph, carries: list[Any], sequences: list[Any], shared: list[Any]) -> Any:
+        """Unrolls a scan over its static leading dimension."""
+        builder = self.importer.builder
+        count = sequences[0].shape[0]
+        if not isinstance(count, int):
+            raise UnsupportedCase(f"a scan over a dynamic length ({count}); export it with a fixed length")
+        rows: list[list[Any]] = []
+        for step in range(count):
+            items = [builder.squeeze(builder.slice(x, 0, step, step + 1), 0) for x in sequences]
+            results = self.inline(graph, [*carries, *items, *shared])
+            carries = results[: len(carries)]
+            rows.append(results[len(carries) :])
+        stacked = [builder.concat([builder.unsqueeze(x, 0) for x in column], 0) for column in zip(*rows, strict=True)]
+        return (*carries, *stacked)
+
+    def inline(self, graph: Graph, operands: list[Any]) -> list[Any]:
+        """The subgraph's results for these operands, imported in place."""
+        env = {ref.name: value for ref, value in zip(graph.inputs, operands, strict=True) if isinstance(ref, Ref)}
+        scope = _Scope(self.importer, graph, env, {})
+        results = scope.run(graph.outputs)
+        written = [name for name in scope.views.written if name in env]
+        if written:
+            raise UnsupportedCase("a subgraph that writes to its operands in place")
+        if any(result is _POISON for result in results):
+            raise UnsupportedCase("its subgraph holds an unsupported op")
+        return results
+
+
+def _has_poison(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(_has_poison(item) for item in value)
+    return value is _POISON

@@ -1,0 +1,54 @@
+"""What cannot be imported: every unsupported op with its count and first source line, raised once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+class UnsupportedCase(ValueError):
+    """One use of an op that mlc has no meaning for; the text says what about it, and what to do instead."""
+
+
+@dataclass
+class Finding:
+    """One unsupported op or case: how often it occurs and where first."""
+
+    op: str
+    reason: str
+    first_loc: str
+    count: int = 1
+
+
+class Unsupported(ValueError):
+    """A model that uses what mlc cannot compile; `findings` lists everything at once."""
+
+    def __init__(self, source: str, findings: list[Finding]) -> None:
+        self.findings = findings
+        width = max(len(finding.op) for finding in findings)
+        lines = [
+            f"  {finding.op:<{width}}  x{finding.count:<4} first at {finding.first_loc}: {finding.reason}" for finding in findings
+        ]
+        kinds = f"{len(findings)} op{'s' if len(findings) > 1 else ''}"
+        super().__init__(f"{source}: {kinds} cannot be compiled\n" + "\n".join(lines))
+
+
+@dataclass
+class Report:
+    """Collects findings while a model is read."""
+
+    source: str
+    findings: dict[tuple[str, str], Finding] = field(default_factory=dict)
+
+    def add(self, op: str, loc: object, reason: str = "") -> None:
+        """Counts one use of `op`; the same op and reason at other places is one finding."""
+        reason = reason or "mlc has no such op; rewrite it in supported ops, or ask for it"
+        finding = self.findings.get((op, reason))
+        if finding is None:
+            self.findings[op, reason] = Finding(op, reason, str(loc))
+        else:
+            finding.count += 1
+
+    def raise_if_any(self) -> None:
+        """Raises: Unsupported when something was added."""
+        if self.findings:
+            raise Unsupported(self.source, list(self.findings.values()))
