@@ -7,7 +7,7 @@
 
 Positional parameters are operands: `T[*B, M, K]` is an element-type variable and dimension names; `*B` is any number of
 leading dimensions, broadcast where it occurs twice. A type variable is `T` (any type), `F` (float), `I` (integer), `N`
-(integer or float) or a dtype name. A default of `None` makes an operand optional, `*xs` variadic. Keyword-only parameters are
+(integer or float), `B` (integer or bool) or a dtype name. A default of `None` makes an operand optional, `*xs` variadic. Keyword-only parameters are
 attributes of type int, float, bool, str, list[int], list[float], Size, Dims (a list of sizes), DType or Array.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 from . import dims, types
 from .types import DTYPES, TensorType
 
-RULES = ("infer", "emit", "at", "lower", "fold", "strides")
+RULES = ("infer", "emit", "at", "combine", "tiles", "kernel", "scratch", "lower", "fold", "strides")
 KINDS = ("pointwise", "view", "gather", "reduce", "composite", "contract", "special", "source")
 
 
@@ -123,7 +123,7 @@ def _spread(declared: Sequence[Operand], actual: Sequence[Any]) -> list[Any]:
     return out
 
 
-_CLASSES = {"T": "fiub", "F": "f", "I": "iu", "N": "fiu", "U": "fiub", "V": "fiub"}
+_CLASSES = {"T": "fiub", "F": "f", "I": "iu", "N": "fiu", "B": "iub", "U": "fiub", "V": "fiub"}
 
 
 class _Bindings:
