@@ -1,0 +1,318 @@
+"""Matrix products: blocks of rows and columns as tiles, panels of B inside them, register tiles inside those.
+
+Two forms of a panel's inner loops. `direct`: the sums go from registers to the epilogue. `staged`: they go to a block on the
+stack first, which lets k be cut so that the panel stays in the first-level cache, and lets one copy of a long epilogue serve
+every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from mlir import ir
+
+from mlc.dialects.types import DTYPES
+
+from .isa import index
+from .isa.facts import Isa
+from .isa.index import Size
+from .isa.memory import (
+    StridedBuffer,
+    lane_mask,
+    load_vector,
+    offset_ptr,
+    stack_array,
+    store_vector,
+    sum_dtype,
+    zero_vector,
+)
+from .microkernel import Panel, Rows, Sums, accumulate, zero_sums
+from .packing import emit_pack
+
+# epilogue(index, sums, mask): stores the register whose first lane is the element at `index`, in the lanes where mask is true.
+Epilogue = Callable[[list[Size], ir.Value, ir.Value | None], None]
+
+
+@dataclass(frozen=True)
+class MatmulSizes:
+    """[*batch, m, k] x [*batch, k, n]; each known or an i64 value."""
+
+    batch: tuple[Size, ...]
+    m: Size
+    n: Size
+    k: Size
+
+
+@dataclass(frozen=True)
+class PackedPanels:
+    """B as `packing.pack_b` lays it out: [*batch, panels, k, columns]; batch strides in elements, 0 where it is broadcast."""
+
+    ptr: ir.Value
+    dtype: str
+    batch_strides: tuple[Size, ...] = ()
+
+
+@dataclass(frozen=True)
+class MatmulPlan:
+    """Numbers of the schedule, in elements. `depth` None: k is not cut."""
+
+    tile_rows: int
+    tile_columns: int
+    depth: int | None
+    is_staged: bool
+
+
+@dataclass(frozen=True)
+class Block:
+    """Where in the product a register tile is: what `finish` and the row pointers are asked for."""
+
+    batch: list[Size]
+    row: Size
+    column: Size
+    columns_left: Size
+    epilogue: Epilogue = field(repr=False)
+
+
+_TILES_PER_THREAD = 4  # so that a late thread costs a quarter of its share
+_PANEL_K_MAX = 1024  # past it a panel is cut: FACTS, depth blocks of 512 to 1024
+_STAGED_ROWS_MAX = 144
+
+
+def plan_matmul(isa: Isa, sizes: MatmulSizes, dtype: str, threads: int, b_is_packed: bool, has_long_epilogue: bool) -> MatmulPlan:
+    """Chooses blocks: a tile's rows of A take half of the second-level cache, a panel of B about half of the first."""
+    total = sum_dtype(dtype)
+    rows, _ = isa.tile
+    columns = isa.panel_columns(total)
+    known_k = sizes.k if isinstance(sizes.k, int) else 1 << 30
+    cut = known_k > (_PANEL_K_MAX if b_is_packed else stack_depth(isa, total))
+    depth = (_PANEL_K_MAX if b_is_packed else stack_depth(isa, total)) if cut else None
+    most = max(4 * rows, isa.l2_bytes // 2 // (min(known_k, 4096) * DTYPES[total].bytes))
+    tile_rows = min(most, _STAGED_ROWS_MAX) // rows * rows
+    if isinstance(sizes.m, int):
+        tile_rows = min(tile_rows, -(-sizes.m // rows) * rows)
+        blocks = -(-sizes.m // tile_rows)
+        tile_rows = -(-(-(-sizes.m // blocks)) // rows) * rows
+    panels = -(-sizes.n // columns) if isinstance(sizes.n, int) else 16
+    others = index.product([s for s in sizes.batch if isinstance(s, int)])
+    others = others * (-(-sizes.m // tile_rows) if isinstance(sizes.m, int) else 1)
+    wanted = -(-_TILES_PER_THREAD * threads // others) if threads > 1 else 1
+    tile_columns = max(1, min(16, panels // wanted)) * columns
+    return MatmulPlan(tile_rows, tile_columns, depth, cut or has_long_epilogue)
+
+
+def stack_depth(isa: Isa, total: str) -> int:
+    """Rows of a panel that half of the first-level cache holds."""
+    return max(64, isa.l1_bytes // 2 // (isa.panel_columns(total) * DTYPES[total].bytes))
+
+
+def matmul_grid(sizes: MatmulSizes, plan: MatmulPlan) -> list[Size]:
+    """Tiles a dimension, [*batch, row blocks, column blocks]; their product is the kernel's tile count."""
+    return [*sizes.batch, index.ceil_div(sizes.m, plan.tile_rows), index.ceil_div(sizes.n, plan.tile_columns)]
+
+
+def emit_matmul(
+    isa: Isa, plan: MatmulPlan, sizes: MatmulSizes, a: StridedBuffer, b: StridedBuffer | PackedPanels, epilogue: Epilogue,
+    begin: Size, end: Size,
+) -> None:  # fmt: skip
+    """The loop over tiles begin..end, last dimension of `matmul_grid` fastest.
+
+    `a` and a strided `b` have strides [*batch, row, column], any of them; batch strides of 0 broadcast. The epilogue's index
+    is [*batch, row, column].
+    """
+    grid = matmul_grid(sizes, plan)
+    product = _Product(isa, plan, sizes, a, b, epilogue)
+    index.each(begin, end, 1, lambda tile: product.emit_tile(index.delinearize(tile, grid)))
+
+
+def row_pieces(row_count: int, rows: int) -> list[int]:
+    """Register tiles' heights that cover a number of rows known now."""
+    return [rows] * (row_count // rows) + ([row_count % rows] if row_count % rows else [])
+
+
+def each_row_tile(row_count: Size, rows: int, body: Callable[[Size, int], None], known_tail: int | None = None) -> None:
+    """`body(first_row, height)` over all rows: whole register tiles, then what is left.
+
+    `known_tail` is the remainder where it can only be that or zero: one body of just that height. Else heights that are
+    powers of two follow one another.
+    """
+    whole = index.mul(index.floor_div(row_count, rows), rows)
+    if not (isinstance(whole, int) and whole == 0):
+        index.each(0, whole, rows, lambda first: body(first, rows))
+    if known_tail == 0:
+        return
+    if known_tail is not None:
+        index.when(index.less(whole, row_count), lambda: body(whole, known_tail))
+        return
+    height = 1 << ((rows - 1).bit_length() - 1)
+    first: Size = whole
+    while height:
+        fits = index.less(index.add(first, height - 1), row_count)
+        index.when(fits, lambda first=first, height=height: body(first, height))
+        # The heights are disjoint powers of two: which rows are done follows from the bits of what was left.
+        left = index.sub(row_count, whole)
+        first = index.add(whole, index.mul(index.floor_div(left, height), height))
+        height //= 2
+
+
+@dataclass(frozen=True)
+class _Product:
+    isa: Isa
+    plan: MatmulPlan
+    sizes: MatmulSizes
+    a: StridedBuffer
+    b: StridedBuffer | PackedPanels
+    epilogue: Epilogue
+
+    @property
+    def total(self) -> str:
+        return sum_dtype(self.a.dtype)
+
+    @property
+    def columns(self) -> int:
+        return self.isa.panel_columns(self.total)
+
+    def emit_tile(self, place: Sequence[Size]) -> None:
+        """One block of rows and columns, panel by panel."""
+        *batch, row_block, column_block = place
+        first_row = index.mul(row_block, self.plan.tile_rows)
+        row_count = index.minimum(self.plan.tile_rows, index.sub(self.sizes.m, first_row))
+        if isinstance(self.sizes.m, int) and self.sizes.m % self.plan.tile_rows == 0:
+            row_count = self.plan.tile_rows
+        first = index.mul(column_block, self.plan.tile_columns)
+        stop = index.minimum(self.sizes.n, index.add(first, self.plan.tile_columns))
+
+        def panel(column: Size) -> None:
+            # Known to be whole where n is a multiple: no masked code is emitted then.
+            is_whole = isinstance(self.sizes.n, int) and self.sizes.n % self.columns == 0
+            left = self.columns if is_whole else index.sub(self.sizes.n, column)
+            block = Block(list(batch), first_row, column, left, self.epilogue)
+            (self._staged_panel if self.plan.is_staged else self._direct_panel)(block, row_count)
+
+        index.each(first, stop, self.columns, panel)
+
+    def _panel(self, block: Block, k: Size, k_count: Size) -> Panel:
+        """Rows k.. of the panel at `block`, packed now if B is not."""
+        vecs = self.isa.tile[1]
+        if isinstance(self.b, PackedPanels):
+            offset = index.add(index.mul(block.column, self.sizes.k), index.mul(k, self.columns))
+            for position, stride in zip(block.batch, self.b.batch_strides, strict=True):
+                offset = index.add(offset, index.mul(position, stride))
+            return Panel(offset_ptr(self.b.ptr, offset, self.b.dtype), self.b.dtype, self.columns, vecs, is_aligned=True)
+        depth = self.plan.depth or self.sizes.k
+        assert isinstance(depth, int), "a k that is not known is cut"
+        target = stack_array(self.total, depth * self.columns)
+        source = self.b.at([*block.batch, k, block.column])
+        *_, k_stride, column_stride = self.b.strides
+        emit_pack(
+            self.isa, source, k_stride, column_stride, self.b.dtype, k_count, block.columns_left, target, self.columns
+        )
+        return Panel(target, self.total, self.columns, vecs, is_aligned=True)
+
+    def _rows(self, block: Block, first: Size, height: int, k: Size) -> Rows:
+        start = self.a.at([*block.batch, index.add(block.row, first), k])
+        *_, row_stride, k_stride = self.a.strides
+        pointers = [offset_ptr(start, index.mul(r, row_stride), self.a.dtype) for r in range(height)]
+        return Rows(pointers, self.a.dtype, k_stride)
+
+    def _known_tail(self) -> int | None:
+        return self.sizes.m % self.isa.tile[0] if isinstance(self.sizes.m, int) else None
+
+    def _direct_panel(self, block: Block, row_count: Size) -> None:
+        panel = self._panel(block, 0, self.sizes.k)
+
+        def body(first: Size, height: int) -> None:
+            sums = zero_sums(self.isa, height, panel.vecs, self.total)
+            sums = accumulate(self.isa, self._rows(block, first, height, 0), panel, self.sizes.k, sums)
+            finish(self.isa, block, first, sums, self.total)
+
+        each_row_tile(row_count, self.isa.tile[0], body, self._known_tail())
+
+    def _staged_panel(self, block: Block, row_count: Size) -> None:
+        stage = Stage.make(self.isa, self.total, self.plan.tile_rows)
+        depth = self.plan.depth or self.sizes.k
+
+        def slice_of_k(k: Size) -> None:
+            k_count = index.minimum(depth, index.sub(self.sizes.k, k))
+            panel = self._panel(block, k, k_count)
+
+            def body(first: Size, height: int) -> None:
+                sums = stage.load(first, height)
+                rows = self._rows(block, first, height, k)
+                stage.store(first, accumulate(self.isa, rows, panel, k_count, sums))
+
+            each_row_tile(row_count, self.isa.tile[0], body, self._known_tail())
+
+        stage.clear(row_count)
+        if self.plan.depth is None:
+            slice_of_k(0)
+        else:
+            index.each(0, self.sizes.k, depth, slice_of_k)
+        stage.finish(block, row_count)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Sums of one panel's rows on the stack: [rows][columns of a panel]."""
+
+    isa: Isa
+    dtype: str
+    ptr: ir.Value
+
+    @staticmethod
+    def make(isa: Isa, dtype: str, rows: int) -> Stage:
+        return Stage(isa, dtype, stack_array(dtype, rows * isa.panel_columns(dtype)))
+
+    def _at(self, row: Size, vec: int) -> ir.Value:
+        lanes = self.isa.lanes(self.dtype)
+        place = index.add(index.mul(row, lanes * self.isa.tile[1]), vec * lanes)
+        return offset_ptr(self.ptr, place, self.dtype)
+
+    def _load(self, row: Size, vec: int) -> ir.Value:
+        return load_vector(self.isa, self._at(row, vec), self.dtype, alignment=self._alignment)
+
+    def _store(self, value: ir.Value, row: Size, vec: int) -> None:
+        store_vector(value, self._at(row, vec), self.dtype, alignment=self._alignment)
+
+    @property
+    def _alignment(self) -> int:
+        return self.isa.lanes(self.dtype) * DTYPES[self.dtype].bytes
+
+    def load(self, first: Size, height: int) -> Sums:
+        return [[self._load(index.add(first, r), v) for v in range(self.isa.tile[1])] for r in range(height)]
+
+    def store(self, first: Size, sums: Sums) -> None:
+        for r, row in enumerate(sums):
+            for v, value in enumerate(row):
+                self._store(value, index.add(first, r), v)
+
+    def clear(self, row_count: Size) -> None:
+        zero = zero_vector(self.isa, self.dtype)
+        index.each(0, row_count, 1, lambda row: [self._store(zero, row, v) for v in range(self.isa.tile[1])] and None)
+
+    def finish(self, block: Block, row_count: Size) -> None:
+        """The epilogue over all rows, in a loop."""
+
+        def row(first: ir.Value) -> None:
+            finish(self.isa, block, first, self.load(first, 1), self.dtype)
+
+        index.each(0, row_count, 1, row)
+
+
+def finish(isa: Isa, block: Block, first: Size, sums: Sums, dtype: str) -> None:
+    """Calls the epilogue for each register of a tile; masked only in a panel that the last column cuts."""
+    lanes = isa.lanes(dtype)
+
+    def run(masks: list[ir.Value | None]) -> None:
+        for r, row in enumerate(sums):
+            for v, value in enumerate(row):
+                place = [*block.batch, index.add(index.add(block.row, first), r), index.add(block.column, v * lanes)]
+                block.epilogue(place, value, masks[v])
+
+    def whole() -> None:
+        run([None] * isa.tile[1])
+
+    def cut() -> None:
+        run([lane_mask(isa, dtype, index.sub(block.columns_left, v * lanes)) for v in range(isa.tile[1])])
+
+    index.when(index.less(block.columns_left, isa.panel_columns(dtype)), cut, whole)
