@@ -39,7 +39,7 @@ typedef void (*mlc_kernel_v1)(const void *args, int64_t begin, int64_t end);
 #define MLC_FAIL_INPUT_DIM UINT32_C(1)    /* index: flat index into input_dims; got and want: sizes */
 #define MLC_FAIL_SYMBOL_RANGE UINT32_C(2) /* index: symbol; got: its value */
 #define MLC_FAIL_SYMBOL_CLASH UINT32_C(3) /* index: symbol; got and want: two values read for it */
-#define MLC_FAIL_BOUNDS UINT32_C(4)       /* index: kernel; got: the index read from data; want: the size it must be below */
+#define MLC_FAIL_BOUNDS UINT32_C(4)       /* index: kernel; got: index in the data; want: size it must be below */
 #define MLC_FAIL_OTHER UINT32_C(5)        /* index: kernel or -1; got: free */
 
 struct mlc_env_v1 {

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import numpy as np
+
 from mlc import native
 
 MAGIC = b"MLCMODEL"

@@ -1,0 +1,126 @@
+"""Tensors of other libraries as addresses: numpy, torch and whatever has `__dlpack__`, without a copy where it goes.
+
+Imports numpy; torch is used only where the caller's program has imported it already.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mlc.artifact import DTYPES
+
+_NUMPY_TO_DTYPE = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
+    "int16": "i16", "int8": "i8", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "bool",
+}  # fmt: skip
+_DTYPE_TO_NUMPY = {dtype: name for name, dtype in _NUMPY_TO_DTYPE.items()}
+assert set(_DTYPE_TO_NUMPY) == set(DTYPES)
+
+
+class DataView(NamedTuple):
+    """A dense tensor's memory. `owner` keeps it alive; `dtype` is mlc's name."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: str
+    owner: Any
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The numpy dtype of mlc's name; bf16 is ml_dtypes', imported only then."""
+    if dtype == "bf16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(_DTYPE_TO_NUMPY[dtype])
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any], align_bytes: int) -> np.ndarray[Any, Any]:
+    """An uninitialised array whose data is aligned."""
+    size_bytes = dtype.itemsize
+    for dim in shape:
+        size_bytes *= dim
+    block = np.empty(size_bytes + align_bytes, dtype=np.uint8)
+    start = -block.ctypes.data % align_bytes
+    return block[start : start + size_bytes].view(dtype).reshape(shape)
+
+
+def is_torch(value: Any) -> bool:
+    """Whether it is a torch tensor; never imports torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def view(value: Any, dtype: str, align_bytes: int) -> DataView:
+    """`value` as dense memory. `dtype` is what Python numbers and lists become; tensors keep their own.
+
+    Raises: TypeError for what is no tensor or is not in the CPU's memory.
+    """
+    if is_torch(value):
+        return _view_torch(value, align_bytes)
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+    elif isinstance(value, bool | int | float | list | tuple):
+        array = np.asarray(value, dtype=numpy_dtype(dtype))
+    elif hasattr(value, "__dlpack__"):
+        array = _from_dlpack(value)
+    elif hasattr(value, "__array__"):
+        array = np.asarray(value)
+    else:
+        raise TypeError(f"a {type(value).__name__} is not a tensor: pass numpy arrays, torch tensors or __dlpack__")
+    name = _NUMPY_TO_DTYPE.get(array.dtype.name)
+    if name is None:
+        raise TypeError(f"numpy dtype {array.dtype} has no counterpart in a model")
+    if not (array.flags.c_contiguous and array.dtype.isnative and array.ctypes.data % align_bytes == 0):
+        dense = empty(array.shape, array.dtype.newbyteorder("="), align_bytes)
+        dense[...] = array
+        array = dense
+    return DataView(array.ctypes.data, array.shape, name, array)
+
+
+def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError) as error:
+        if hasattr(value, "__array__"):  # bf16, which numpy's dlpack does not know, or another device
+            return np.asarray(value)
+        raise TypeError(f"a {type(value).__name__} does not give its memory to the CPU: {error}") from error
+
+
+def _view_torch(tensor: Any, align_bytes: int) -> DataView:
+    if tensor.device.type != "cpu":
+        raise TypeError(f"a torch tensor on {tensor.device}; the model runs on the CPU: pass tensor.cpu()")
+    tensor = tensor.detach()
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    if not tensor.is_contiguous():
+        tensor = tensor.contiguous()
+    name = _NUMPY_TO_DTYPE.get(str(tensor.dtype).removeprefix("torch."))
+    if name is None:
+        raise TypeError(f"{tensor.dtype} has no counterpart in a model")
+    if tensor.data_ptr() % align_bytes:
+        tensor = tensor.clone()
+        if tensor.data_ptr() % align_bytes:
+            raise TypeError(f"torch memory is not aligned to {align_bytes} bytes")
+    return DataView(tensor.data_ptr(), tuple(tensor.shape), name, tensor)
+
+
+def to_torch(array: np.ndarray[Any, Any]) -> Any:
+    """The array as a torch tensor over the same memory."""
+    torch = sys.modules["torch"]
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def torch_memory(tensor: Any) -> np.ndarray[Any, Any]:
+    """A torch tensor's memory as an array to write into."""
+    tensor = tensor.detach()
+    if str(tensor.dtype) == "torch.bfloat16":
+        array: np.ndarray[Any, Any] = tensor.view(sys.modules["torch"].int16).numpy()
+        return array.view(numpy_dtype("bf16"))
+    memory: np.ndarray[Any, Any] = tensor.numpy()
+    return memory
