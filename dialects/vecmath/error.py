@@ -50,7 +50,7 @@ def erfc_pair(size: Lane) -> tuple[Lane, Lane, Lane]:
     poly = horner(ratio, COEFFICIENTS["erfcx", "f64"])
     square, square_low = two_product(size, size)
     high, low, twice = exp_unscaled(-square)
-    low = low - square_low * high
+    low = fma(-square_low, high + low, low)
     tail, tail_low = two_product(poly, inverse)
     tail_low = fma(poly, inverse_low, tail_low)
     product, product_low = two_product(high, tail)

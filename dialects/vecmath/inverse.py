@@ -13,8 +13,8 @@ HALF_PI = (float.fromhex("0x1.921fb54442d18p+0"), float.fromhex("0x1.1a62633145c
 
 def _atan_ratio(top: Lane, bottom: Lane, is_wide: bool) -> tuple[Lane, Lane]:
     """(high, low): the arc whose tangent is top / bottom, 0 <= top <= bottom."""
-    t = select(bottom.equals(0.0), bottom, top / bottom)
-    t = select(top.equals(pymath.inf), 1.0, t)
+    # Equal ones may be 0 or inf, whose quotient is no number.
+    t = select(top.equals(bottom), select(bottom.equals(0.0), bottom, 1.0), top / bottom)
     z = t * t
     tail = t * z * horner(z, COEFFICIENTS["atan", "wide" if is_wide else "f64"])
     if is_wide:
