@@ -1,0 +1,120 @@
+"""Judges the memory plan from the IR alone: no two values alive together may share a byte. Shares no code with plan_memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlir import ir
+
+from mlc.dialects import dims
+from mlc.dialects.build import definition_of, type_of
+
+from .base import Pass, PassError
+from .rewriting import body_of, functions
+
+# Values tried for each symbol, cut to its range: small, odd, large.
+_SAMPLES = (1, 2, 7, 64, 1000)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    value: ir.Value
+    start: int
+    stop: int
+
+
+def peak_live_bytes(module: ir.Module, symbols: dict[str, int]) -> int:
+    """The arena's lower bound: most bytes alive at one call, at these symbol values."""
+    calls, ends = _calls_and_ends(module)
+    peak = 0
+    for step, call in enumerate(calls):
+        alive = [v for c in calls[: step + 1] for v in c.results if v in ends and ends[v] >= step]
+        peak = max(peak, sum(dims.evaluate(type_of(v).bytes, symbols) for v in alive))
+        del call
+    return peak
+
+
+def _calls_and_ends(module: ir.Module) -> tuple[list[ir.Operation], dict[ir.Value, int]]:
+    block = body_of(functions(module)["forward"])
+    calls = [op.operation for op in block.operations if op.operation.name == "func.call"]
+    returned = set(block.operations[len(block.operations) - 1].operation.operands)
+    ends: dict[ir.Value, int] = {}
+    for step, call in enumerate(calls):
+        for value in call.results:
+            if value not in returned:
+                ends[value] = step
+        for value in call.operands:
+            if value in ends:
+                ends[value] = step
+    return calls, ends
+
+
+def _reads_in_place(kernel: ir.Operation, position: int) -> bool:
+    """Whether every path from the argument to the result is elementwise on the result's shape."""
+    block = body_of(kernel)
+    result = type_of(block.operations[len(block.operations) - 1].operation.operands[0])
+    pending, seen = [block.arguments[position]], set()
+    while pending:
+        value = pending.pop()
+        if type_of(value).shape != result.shape or value in seen:
+            if value in seen:
+                continue
+            return False
+        seen.add(value)
+        for use in value.uses:
+            user = use.owner.operation
+            if user.name != "func.return":
+                if "emit" not in definition_of(user).rules:
+                    return False
+                pending.append(user.results[0])
+    return type_of(block.arguments[position]) == result
+
+
+@dataclass(frozen=True)
+class CheckMemoryPlan(Pass):
+    """Fails when two values that are alive at the same call overlap, or one lies outside the arena or off alignment.
+
+    Before: plan-memory ran. After: unchanged.
+    """
+
+    def run(self, module: ir.Module) -> None:
+        ranges = _ranges(module)
+        for sample in _SAMPLES if ranges else (1,):
+            self._check(module, {n: min(max(sample + i, low), high) for i, (n, (low, high)) in enumerate(ranges.items())})
+
+    def _check(self, module: ir.Module, symbols: dict[str, int]) -> None:
+        everything = functions(module)
+        total = dims.evaluate(dims.parse(ir.StringAttr(everything["forward"].attributes["mlc.arena_bytes"]).value), symbols)
+        calls, ends = _calls_and_ends(module)
+        alive: list[_Placed] = []
+        for step, call in enumerate(calls):
+            alive = [p for p in alive if ends[p.value] >= step]
+            new = []
+            for value, offset in zip(call.results, call.attributes["mlc.offsets"], strict=True):
+                text = ir.StringAttr(offset).value
+                if text == "out":
+                    continue
+                start = dims.evaluate(dims.parse(text), symbols)
+                placed = _Placed(value, start, start + dims.evaluate(type_of(value).bytes, symbols))
+                if start % 64 or placed.stop > total or start < 0:
+                    raise PassError(f"a value at {start}..{placed.stop} is off alignment or outside {total} bytes ({call.location})")
+                new.append(placed)
+            callee = everything[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
+            self._check_pairs(call, callee, alive, new, ends, step)
+            alive.extend(new)
+
+    def _check_pairs(self, call, callee, alive, new, ends, step) -> None:
+        for placed in new:
+            for other in [*alive, *(p for p in new if p is not placed)]:
+                if placed.start < other.stop and other.start < placed.stop:
+                    operands = list(call.operands)
+                    is_last = ends[other.value] == step and operands.count(other.value) == 1
+                    if not (is_last and other.start == placed.start and _reads_in_place(callee, operands.index(other.value))):
+                        raise PassError(f"two live values overlap at {placed.start}..{placed.stop} ({call.location})")
+
+
+def _ranges(module: ir.Module) -> dict[str, tuple[int, int]]:
+    attributes = module.operation.attributes
+    if "mlc.symbols" not in attributes:
+        return {}
+    return {n.name: tuple(ir.DenseI64ArrayAttr(n.attr)) for n in ir.DictAttr(attributes["mlc.symbols"])}

@@ -1,0 +1,184 @@
+"""Gives every intermediate a place in one arena, so that values never alive together share memory.
+
+Static models are packed by offset (greedy by size, best fit). With symbolic sizes the arena is a row of slots: buffers whose lives
+do not meet share one, a slot is as large as its largest member, and offsets are sums of slot sizes, computed at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mlir import ir
+
+from mlc.dialects import dims
+from mlc.dialects.build import definition_of, type_of
+from mlc.dialects.dims import Size
+
+from .base import Pass
+from .rewriting import body_of, functions, users_of
+
+ALIGN_BYTES = 64
+# What an unbounded symbol is taken as when buffers are ranked by size; any value gives a right plan.
+TYPICAL_SIZE = 128
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """A buffer of `bytes` (a multiple of 64), written at step `first` and last read at step `last`."""
+
+    first: int
+    last: int
+    bytes: Size
+
+    def meets(self, other: Lifetime) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+def aligned(size: Size) -> Size:
+    return dims.ceildiv(size, ALIGN_BYTES) * ALIGN_BYTES
+
+
+def plan(lifetimes: Sequence[Lifetime], typical: Mapping[str, int]) -> tuple[list[Size], Size]:
+    """Offsets of the buffers, and the arena's bytes. `typical` gives each symbol a number to rank sizes by."""
+    if all(isinstance(life.bytes, int) for life in lifetimes):
+        return _pack(lifetimes)
+    return _slots(lifetimes, typical)
+
+
+def _pack(lifetimes: Sequence[Lifetime]) -> tuple[list[Size], Size]:
+    offsets: list[Size] = [0] * len(lifetimes)
+    placed: list[int] = []
+    order = sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].bytes, lifetimes[i].first, i))
+    for index in order:
+        life = lifetimes[index]
+        taken = sorted(
+            (offsets[j], offsets[j] + lifetimes[j].bytes) for j in placed if lifetimes[j].meets(life)
+        )
+        best, best_gap, end = None, None, 0
+        for start, stop in taken:
+            gap = start - end
+            if gap >= life.bytes and (best_gap is None or gap < best_gap):
+                best, best_gap = end, gap
+            end = max(end, stop)
+        offsets[index] = end if best is None else best
+        placed.append(index)
+    total = max((offsets[i] + life.bytes for i, life in enumerate(lifetimes)), default=0)
+    return offsets, total
+
+
+def _slots(lifetimes: Sequence[Lifetime], typical: Mapping[str, int]) -> tuple[list[Size], Size]:
+    def rank(size: Size) -> int:
+        return dims.evaluate(size, typical)
+
+    slots: list[list[int]] = []
+    slot_of: dict[int, int] = {}
+    order = sorted(range(len(lifetimes)), key=lambda i: (-rank(lifetimes[i].bytes), lifetimes[i].first, i))
+    for index in order:
+        free = [s for s, members in enumerate(slots) if not any(lifetimes[m].meets(lifetimes[index]) for m in members)]
+        if free:
+            # The slot whose size grows least, and among those the tightest.
+            wanted = rank(lifetimes[index].bytes)
+            best = min(free, key=lambda s: max(wanted - rank(_slot_bytes(slots[s], lifetimes)), 0) * 2**20 + s)
+            slots[best].append(index)
+            slot_of[index] = best
+        else:
+            slot_of[index] = len(slots)
+            slots.append([index])
+    starts: list[Size] = []
+    total: Size = 0
+    for members in slots:
+        starts.append(total)
+        total = total + _slot_bytes(members, lifetimes)
+    return [starts[slot_of[i]] for i in range(len(lifetimes))], total
+
+
+def _slot_bytes(members: Sequence[int], lifetimes: Sequence[Lifetime]) -> Size:
+    return dims.maximum(*(lifetimes[m].bytes for m in members))
+
+
+def in_place_arguments(kernel: ir.Operation) -> list[int]:
+    """Arguments whose memory the (only) result may take: each element is read just when the result's same element is written."""
+    block = body_of(kernel)
+    returned = block.operations[len(block.operations) - 1].operation.operands
+    emitter = ir.StringAttr(kernel.attributes["mlc.emitter"]).value
+    if len(returned) != 1 or emitter not in ("pointwise", "contract"):
+        return []
+    result = type_of(returned[0])
+    found = []
+    for position, argument in enumerate(block.arguments):
+        if type_of(argument) == result and _only_elementwise(argument, result):
+            found.append(position)
+    return found
+
+
+def _only_elementwise(value: ir.Value, result) -> bool:
+    """Whether `value` reaches the end through ops that keep every element in its place."""
+    for user in users_of(value):
+        if user.name == "func.return":
+            continue
+        definition = definition_of(user)
+        if "emit" not in definition.rules or type_of(user.results[0]).shape != result.shape:
+            return False
+        if not _only_elementwise(user.results[0], result):
+            return False
+    return True
+
+
+def lifetimes_of(module: ir.Module) -> tuple[list[ir.Value], list[Lifetime]]:
+    """Intermediates of `@forward` in program order, with their lives in steps (calls)."""
+    everything = functions(module)
+    block = body_of(everything["forward"])
+    operations = [op.operation for op in block.operations]
+    step = {op: i for i, op in enumerate(operations)}
+    returned = set(operations[-1].operands)
+    values, lives = [], []
+    for op in operations:
+        if op.name != "func.call":
+            continue
+        for result in op.results:
+            if result in returned:
+                continue
+            last = max((_last_step(result, user, step, everything) for user in users_of(result)), default=step[op] * 2)
+            values.append(result)
+            lives.append(Lifetime(step[op] * 2, last, aligned(type_of(result).bytes)))
+    return values, lives
+
+
+def _last_step(value: ir.Value, user: ir.Operation, step: dict, everything: dict) -> int:
+    """Steps count double: an even step writes, and a value that dies in place ends at the odd step before."""
+    callee = everything[ir.FlatSymbolRefAttr(user.attributes["callee"]).value]
+    positions = [i for i, v in enumerate(user.operands) if v == value]
+    allowed = in_place_arguments(callee)
+    is_in_place = len(positions) == 1 and positions[0] in allowed and positions[0] == _chosen(user, allowed)
+    return step[user] * 2 - 1 if is_in_place else step[user] * 2
+
+
+def _chosen(user: ir.Operation, allowed: list[int]) -> int | None:
+    """One argument at most is overwritten: the first that is an intermediate used by this call last."""
+    for position in allowed:
+        owner = user.operands[position].owner
+        if not isinstance(owner, ir.Block) and owner.operation.name == "func.call":
+            return position
+    return None
+
+
+@dataclass(frozen=True)
+class PlanMemory(Pass):
+    """Writes `mlc.offsets` on each call and `mlc.arena_bytes` on `@forward`.
+
+    Before: `@forward` of weights and calls. After: every result that is not returned has an offset expression, a multiple
+    of 64; results that are returned have "out".
+    """
+
+    def run(self, module: ir.Module) -> None:
+        values, lives = lifetimes_of(module)
+        symbols = {s for life in lives for s in dims.symbols(life.bytes)}
+        offsets, total = plan(lives, {s: TYPICAL_SIZE for s in symbols})
+        where = dict(zip(values, offsets, strict=True))
+        forward = functions(module)["forward"]
+        for op in body_of(forward).operations:
+            if op.operation.name == "func.call":
+                texts = [str(where[r]) if r in where else "out" for r in op.operation.results]
+                op.operation.attributes["mlc.offsets"] = ir.ArrayAttr.get([ir.StringAttr.get(t) for t in texts])
+        forward.attributes["mlc.arena_bytes"] = ir.StringAttr.get(str(total))
