@@ -37,7 +37,8 @@ def _(x: Val) -> Val:
 @op(torch="aten.sign.default")
 def sign(x: N[*S]) -> N[*S]:
     """-1, 0 or 1; 0 for NaN. Source: ATen sign (ONNX Sign-13 leaves NaN open)."""
-    return np.where(np.isnan(widened(x)), np.zeros_like(x), np.sign(x)) if np.asarray(x).dtype.kind not in "iu" else np.sign(x)
+    x = np.asarray(x)
+    return np.sign(x) if x.dtype.kind in "iu" else np.where(np.isnan(x), np.zeros_like(x), np.sign(x))
 
 
 @sign.rule("emit")
@@ -146,7 +147,10 @@ def _(a: Val, b: Val) -> Val:
 
 @op(onnx="Div")
 def div(a: N[*S], b: N[*S]) -> N[*S]:
-    """a / b; integers round toward zero, give 0 for a zero divisor, and wrap for the lowest / -1. Source: ONNX Div-14."""
+    """a / b; integers round toward zero, give 0 for a zero divisor, and wrap for the lowest / -1.
+
+    Source: ONNX Div-14.
+    """
     return truncating_divide(np.asarray(a), np.asarray(b)) if np.asarray(a).dtype.kind in "iu" else np.divide(a, b)
 
 
@@ -159,7 +163,8 @@ def _(a: Val, b: Val) -> Val:
 def floor_div(a: N[*S], b: N[*S]) -> N[*S]:
     """The quotient rounded down; integers give 0 for a zero divisor.
 
-    Floats: consistent with `remainder`, so exact where a / b would round up to a whole number. Source: ATen floor_divide.
+    Floats: consistent with `remainder`, so exact where a / b would round up to a whole number.
+    Source: ATen floor_divide.
     """
     a, b = np.asarray(a), np.asarray(b)
     if a.dtype.kind in "iu":

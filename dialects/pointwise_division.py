@@ -14,8 +14,8 @@ from . import vecmath
 from .types import DTYPES
 from .val import Val
 
-# Each step takes 52 bits off the quotient, and the last step takes what remains. Two f32 numbers have a ratio of 2**277 at
-# most, two f64 numbers of 2**2098 (largest over least denormal): 298 + 900 + 900 bits in steps of scaled divisors.
+# Each step takes 52 bits off the quotient, and the last step takes what remains. Two f32 numbers have a ratio of 2**277
+# at most, two f64 numbers of 2**2098 (largest over least denormal): 298 + 900 + 900 bits in steps of scaled divisors.
 _STEPS = {"f16": 0, "bf16": 5, "f32": 5, "f64": 42}
 _SCALE_BITS = 900  # a power of two by which a quotient that overflows f64 is brought down, twice if need be
 
@@ -50,7 +50,7 @@ def fmod(a: Val, b: Val) -> Val:
 
 
 def _reduce(rest: Val, b: Val) -> Val:
-    """rest - b * trunc(rest / b) with the quotient rounded to 53 bits. Exact; less than b in size if the quotient is."""
+    """rest - b * trunc(rest / b) with the quotient rounded to 53 bits: exact, and 2**-52 of `rest` or less than `b`."""
     return (-(rest / b).trunc()).fma(b, rest)
 
 

@@ -260,7 +260,7 @@ def _emit_of(name: str) -> Callable[..., Val]:
 
 
 for _definition in (
-    exp, exp2, expm1, log, log2, log10, log1p, sin, cos, tan, asin, acos, atan, atan2, sinh, cosh, tanh, asinh, acosh, atanh,
-    erf, erfc, erfinv, lgamma, digamma, sigmoid,
+    exp, exp2, expm1, log, log2, log10, log1p, sin, cos, tan, asin, acos, atan, atan2, sinh, cosh, tanh,
+    asinh, acosh, atanh, erf, erfc, erfinv, lgamma, digamma, sigmoid,
 ):
     _definition.rule("emit")(_emit_of(_definition.name))

@@ -128,5 +128,6 @@ def integer_power(base: Array, exponent: Array) -> Array:
     base, exponent = np.broadcast_arrays(base, exponent)
     with np.errstate(all="ignore"):
         magnitude = np.power(base, np.maximum(exponent, 0))
-        inverse = np.where(base == 1, 1, np.where(base == -1, 1 - 2 * (exponent % 2), 0)) if base.dtype.kind == "i" else 0
+        of_minus_one = np.where(base == -1, 1 - 2 * (exponent % 2).astype(np.int64), 0)
+        inverse = np.where(base == 1, 1, of_minus_one)
     return np.where(exponent < 0, inverse, magnitude).astype(base.dtype)

@@ -1,8 +1,8 @@
 """Reductions over axes, and the positions of extremes.
 
-A reduction is a fold: rule "combine" says how elements join, and both ways of compiling it (the `at` rule's loop, and the
-vectorised rows of a target) are made of that. Narrow floats accumulate in f32, integers in their own width: sums wrap
-alike in any width, and who wants a wider result casts first.
+A reduction is a fold: rule "combine" (operand and result element type -> `Fold`) says how elements join, and both ways
+of compiling it (the `at` rule's loop, and the vectorised rows of a target) are made of that. Narrow floats accumulate in
+f32, integers in their own width: sums wrap alike in any width, and who wants a wider result casts first.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from .val import Val, highest, lowest
 class Fold:
     """How a reduction joins elements.
 
-    `step(accumulator, x)` takes `x` cast to `dtype`; it is associative and commutative (floats: but for rounding), and joins
-    two accumulators as well. `finish(accumulator, count)` gives the result in the op's element type; `count` is an i64 `Val`.
+    `combine(accumulator, x)` takes `x` cast to `dtype`; it is associative and commutative (floats: but for rounding),
+    and joins two accumulators as well. `finish(accumulator, count)` takes the count as an integer or as a `dtype`, and
+    gives the result's element type.
     """
 
     initial: int | float
-    step: Callable[[Val, Val], Val]
+    combine: Callable[[Val, Val], Val]
     finish: Callable[[Val, Val], Val]
     dtype: str
 
@@ -61,16 +62,16 @@ def operand_index(k: Any, index: Sequence[Any], rank: int, axes: Sequence[int], 
 
 
 def _reduce_at(definition: OpDef) -> Callable[..., Val]:
-    """The `at` rule of a reduction: one loop an axis around the fold's step."""
+    """The `at` rule of a reduction: one loop an axis around the fold."""
 
     def at(k: Any, index: Sequence[Any], x: Any, *, axes: Sequence[int], keepdims: bool) -> Val:
         shape = k.shape(x)
-        fold: Fold = definition.rules["combine"](k.dtype(x))
+        fold: Fold = definition.rules["combine"](k.dtype(x), k.dtype(x))
         position = operand_index(k, index, len(shape), axes, keepdims)
 
         def nest(remaining: Sequence[int], accumulator: list[Val]) -> list[Val]:
             if not remaining:
-                return [fold.step(accumulator[0], k.read(x, list(position)).cast(fold.dtype))]
+                return [fold.combine(accumulator[0], k.read(x, list(position)).cast(fold.dtype))]
 
             def body(i: Any, carried: list[Val]) -> list[Val]:
                 position[remaining[0]] = i
@@ -94,8 +95,8 @@ def reduction(definition: OpDef) -> OpDef:
     return definition
 
 
-def _fold(initial: int | float, step: Callable[[Val, Val], Val], dtype: str) -> Fold:
-    return Fold(initial, step, lambda total, count: total.cast(dtype), accumulator_dtype(dtype))
+def _fold(initial: int | float, combine: Callable[[Val, Val], Val], dtype: str, result: str) -> Fold:
+    return Fold(initial, combine, lambda total, count: total.cast(result), accumulator_dtype(dtype))
 
 
 def _wide(x: np.ndarray) -> np.ndarray:
@@ -110,27 +111,27 @@ def sum_(x: N[*S], *, axes: list[int], keepdims: bool = False) -> N[*R]:
 
     Source: ONNX ReduceSum-13; ATen sum.dim_IntList with dtype.
     """
-    x = np.asarray(x)
+    wide = _wide(x)
     with np.errstate(all="ignore"):
-        return narrowed(np.sum(_wide(x), tuple(axes), keepdims=keepdims, dtype=None if x.dtype.kind not in "iu" else x.dtype), x.dtype)
+        return narrowed(np.sum(wide, tuple(axes), keepdims=keepdims, dtype=wide.dtype), np.asarray(x).dtype)
 
 
 @sum_.rule("combine")
-def _(dtype: str) -> Fold:
-    return _fold(0, lambda a, x: a + x, dtype)
+def _(dtype: str, result: str) -> Fold:
+    return _fold(0, lambda a, x: a + x, dtype, result)
 
 
 @op("reduce")
 def prod(x: N[*S], *, axes: list[int], keepdims: bool = False) -> N[*R]:
     """The product over `axes` in x's element type; 1 over nothing. Source: ONNX ReduceProd-18; ATen prod."""
-    x = np.asarray(x)
+    wide = _wide(x)
     with np.errstate(all="ignore"):
-        return narrowed(np.prod(_wide(x), tuple(axes), keepdims=keepdims, dtype=None if x.dtype.kind not in "iu" else x.dtype), x.dtype)
+        return narrowed(np.prod(wide, tuple(axes), keepdims=keepdims, dtype=wide.dtype), np.asarray(x).dtype)
 
 
 @prod.rule("combine")
-def _(dtype: str) -> Fold:
-    return _fold(1, lambda a, x: a * x, dtype)
+def _(dtype: str, result: str) -> Fold:
+    return _fold(1, lambda a, x: a * x, dtype, result)
 
 
 @op("reduce")
@@ -149,10 +150,10 @@ def mean(x: N[*S], *, axes: list[int], keepdims: bool = False) -> N[*R]:
 
 
 @mean.rule("combine")
-def _(dtype: str) -> Fold:
+def _(dtype: str, result: str) -> Fold:
     info = DTYPES[dtype]
     wide = accumulator_dtype(dtype) if info.is_float else "u64" if info.kind == "u" else "i64"
-    return Fold(0, lambda a, x: a + x, lambda total, count: (total / count.cast(wide)).cast(dtype), wide)
+    return Fold(0, lambda a, x: a + x, lambda total, count: (total / count.cast(wide)).cast(result), wide)
 
 
 @op("reduce")
@@ -165,8 +166,8 @@ def max_(x: N[*S], *, axes: list[int], keepdims: bool = False) -> N[*R]:
 
 
 @max_.rule("combine")
-def _(dtype: str) -> Fold:
-    return _fold(lowest(dtype), lambda a, x: a.maximum(x), dtype)
+def _(dtype: str, result: str) -> Fold:
+    return _fold(lowest(dtype), lambda a, x: a.maximum(x), dtype, result)
 
 
 @op("reduce")
@@ -179,8 +180,8 @@ def min_(x: N[*S], *, axes: list[int], keepdims: bool = False) -> N[*R]:
 
 
 @min_.rule("combine")
-def _(dtype: str) -> Fold:
-    return _fold(highest(dtype), lambda a, x: a.minimum(x), dtype)
+def _(dtype: str, result: str) -> Fold:
+    return _fold(highest(dtype), lambda a, x: a.minimum(x), dtype, result)
 
 
 def _number(bound: Callable[[str], int | float], x: np.ndarray) -> Any:
@@ -196,8 +197,8 @@ def any_(x: bool[*S], *, axes: list[int], keepdims: bool = False) -> bool[*R]:
 
 
 @any_.rule("combine")
-def _(dtype: str) -> Fold:
-    return _fold(0, lambda a, x: a | x, dtype)
+def _(dtype: str, result: str) -> Fold:
+    return _fold(0, lambda a, x: a | x, dtype, result)
 
 
 @op("reduce")
@@ -207,8 +208,8 @@ def all_(x: bool[*S], *, axes: list[int], keepdims: bool = False) -> bool[*R]:
 
 
 @all_.rule("combine")
-def _(dtype: str) -> Fold:
-    return _fold(1, lambda a, x: a & x, dtype)
+def _(dtype: str, result: str) -> Fold:
+    return _fold(1, lambda a, x: a & x, dtype, result)
 
 
 for _definition in (sum_, prod, mean, max_, min_, any_, all_):
@@ -220,13 +221,19 @@ for _definition in (sum_, prod, mean, max_, min_, any_, all_):
 
 @op("gather")
 def argmax(x: T[*S], *, axis: int, keepdims: bool = False) -> i64[*R]:
-    """Where the largest element along `axis` first occurs; NaN counts as the largest. Source: ATen argmax; ONNX ArgMax-13."""
+    """Where the largest element along `axis` first occurs; NaN counts as the largest.
+
+    Source: ATen argmax; ONNX ArgMax-13.
+    """
     return _first_extreme(x, axis, keepdims, np.argmax)
 
 
 @op("gather")
 def argmin(x: T[*S], *, axis: int, keepdims: bool = False) -> i64[*R]:
-    """Where the smallest element along `axis` first occurs; NaN counts as the smallest. Source: ATen argmin; ONNX ArgMin-13."""
+    """Where the smallest element along `axis` first occurs; NaN counts as the smallest.
+
+    Source: ATen argmin; ONNX ArgMin-13.
+    """
     return _first_extreme(x, axis, keepdims, np.argmin)
 
 
@@ -240,7 +247,9 @@ def _position_type(x: TensorType, *, axis: int, keepdims: bool) -> TensorType:
     return TensorType("i64", _reduced(x, axes=[axis], keepdims=keepdims).shape)
 
 
-def _position_at(k: Any, index: Sequence[Any], x: Any, axis: int, keepdims: bool, is_better: Callable[[Val, Val], Val]) -> Val:
+def _position_at(
+    k: Any, index: Sequence[Any], x: Any, axis: int, keepdims: bool, is_better: Callable[[Val, Val], Val]
+) -> Val:
     shape = k.shape(x)
     position = operand_index(k, index, len(shape), [axis], keepdims)
     first = k.splat(k.read(x, list(position)))
