@@ -289,9 +289,16 @@ class _Scope:
             if isinstance(output, list):
                 for index, name in enumerate(output):
                     if name is not None:
-                        self.env[name] = _POISON if value is _POISON else value[index]
+                        self.env[name] = _POISON if value is _POISON else self.spelt(name, value[index])
             elif output is not None:
-                self.env[output] = value
+                self.env[output] = self.spelt(output, value)
+
+    def spelt(self, name: str, value: Any) -> Any:
+        """The value with its sizes written as torch wrote them, which later sizes are computed from."""
+        recorded = self.graph.values.get(name)
+        if recorded is None or recorded.shape is None or not is_tensor(value) or len(recorded.shape) != len(value.shape):
+            return value
+        return self.importer.builder.reshape(value, [_size(size) for size in recorded.shape])
 
     def arg(self, arg: Arg) -> Any:
         if isinstance(arg, Ref):
