@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from mlc.dialects.vecmath.coefficients import COEFFICIENTS
 from mlc.dialects.vecmath.exponential import LOG2_E, exp_unscaled, power_of_two, scale_by_halves
-from mlc.dialects.vecmath.lanes import Lane, fma, horner, lanewise, select, two_product, two_sum
+from mlc.dialects.vecmath.lanes import Lane, fma, horner, lanewise, select, through_f64, two_product, two_sum
 
-ERF_NEAR_CENTRE = 0.7
-ERF_NEAR_LIMIT = 1.2
+ERF_MIDDLE = 7.703125
+ERF_LIMIT = 3.925  # erf rounds to 1 in f32 from 3.92 on
 ERFCX_CENTRE = 3.0
 LN2 = 0.6931471805599453
 
 
-def _erf_f32(x: Lane) -> Lane:
-    """x + x p(x**2) near 0, 1 - 2**(|x| q(|x|)) beyond; both sides of every lane are computed."""
-    size = x.abs().at_most(3.94)
-    near = fma(x, horner(fma(x, x, -ERF_NEAR_CENTRE), COEFFICIENTS["erf_near", "f32"]), x)
-    exponent = horner(size, COEFFICIENTS["erfc_log2", "f32"])
-    shift = x.format.rounder + x.format.bias
-    shifted = fma(exponent, size, shift)
-    f = fma(exponent, size, shift - shifted)
-    power = fma(f, horner(f, COEFFICIENTS["exp2_short", "f32"]), 1.0)
-    far = fma(-power_of_two(shifted.bits(), 32), power, 1.0)
-    return select(size < ERF_NEAR_LIMIT, near, far.with_sign_of(x))
+def _erf_wide(x: Lane) -> Lane:
+    """erf in f64 good to f32, |x| <= 3.925: one odd polynomial, no exponential and no branch."""
+    return x * horner(fma(x, x, -ERF_MIDDLE), COEFFICIENTS["erf", "wide"])
 
 
 def _erfc_wide(x: Lane) -> Lane:
@@ -70,14 +62,19 @@ def _erf_f64(x: Lane) -> Lane:
 @lanewise
 def erf(x: Lane) -> Lane:
     """The error function; -0.0 and NaN stay as they are."""
-    return _erf_f32(x) if x.format.bits == 32 else _erf_f64(x)
+    if x.format.bits == 32:
+        return through_f64(_erf_wide, x.at_most(ERF_LIMIT).at_least(-ERF_LIMIT))
+    return _erf_f64(x)
 
 
 @lanewise
 def erfc(x: Lane) -> Lane:
     """1 - erf(x) without its cancellation; NaN stays NaN."""
     if x.format.bits == 32:
-        return _erfc_wide(x.widened()).narrowed()
+        return through_f64(_erfc_wide, x)
     high, low, twice = erfc_pair(x.abs().at_most(27.3))
     positive = scale_by_halves(high + low, twice)
-    return select(x < 0.0, 2.0 - positive, positive)
+    outer = select(x < 0.0, 2.0 - positive, positive)
+    # Near 0 the sum of `erfc_pair` cancels.
+    near = 1.0 - fma(x, horner(x * x, COEFFICIENTS["erf_near_z", "f64"]), x)
+    return select(x.abs() < 0.5, near, outer)

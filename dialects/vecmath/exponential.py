@@ -11,7 +11,7 @@ import math as pymath
 from dataclasses import dataclass
 
 from mlc.dialects.vecmath.coefficients import COEFFICIENTS
-from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, horner, lanewise, select, through_f64, two_sum
+from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, horner, lanewise, select, through_f64, two_product, two_sum
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def precision_of(x: Lane) -> str:
 def exp_unscaled(x: Lane) -> tuple[Lane, Lane, Lane]:
     """(high, low, twice): e**x = (high + low) * 2**n, with 2 bias + n in the low bits of the integer `twice`.
 
-    x is within the least and most of the format's `Reduction`. |low| is under 0.1, its error under 2**-4 of `high`'s ulp.
+    x is within the least and most of the format's `Reduction`. The error of `low` is 2**-3 of `high`'s ulp in f32, 2**-5 in f64.
     """
     shape = x.format
     constants = REDUCTIONS[shape.bits]
@@ -51,8 +51,14 @@ def exp_unscaled(x: Lane) -> tuple[Lane, Lane, Lane]:
     r = fma(n, -constants.ln2_low, exact)
     high, lost = fast_two_sum(x.splat(1.0), exact)
     lost = fma(n, -constants.ln2_low, lost)
-    low = fma(r * r, horner(r, COEFFICIENTS["exp", precision_of(x)]), lost)
-    return high, low, shifted.bits()
+    tail = horner(r, COEFFICIENTS["exp", precision_of(x)][1:])
+    if shape.bits == 32:
+        return high, fma(r * r, fma(r, tail, 0.5), lost), shifted.bits()
+    r_low = fma(n, -constants.ln2_low, exact - r)
+    square, square_lost = two_product(r, 0.5 * r)
+    square_lost = fma(r, r_low, square_lost)
+    high, carried = fast_two_sum(high, square)
+    return high, fma(r * r * r, tail, (lost + square_lost) + carried), shifted.bits()
 
 
 def power_of_two(biased: Lane, shape_bits: int) -> Lane:
@@ -73,9 +79,22 @@ def clamp_exponent(x: Lane) -> Lane:
     return x.at_most(constants.most).at_least(constants.least)
 
 
+def _exp_wide(x: Lane, precision: str = "wide") -> Lane:
+    """e**x in f64 good to f32, for |x| < 700."""
+    shift = x.format.rounder + x.format.bias
+    shifted = fma(x, LOG2_E, shift)
+    r = fma(shifted - shift, -pymath.log(2), x)
+    return horner(r, COEFFICIENTS["exp_whole", precision]) * power_of_two(shifted.bits(), 64)
+
+
 @lanewise
 def exp(x: Lane) -> Lane:
-    """e**x, correctly rounded denormals included; NaN stays NaN."""
+    """e**x, down to denormals; NaN stays NaN.
+
+    f32 goes through f64: error-free sums in f32 take as many instructions and round denormals twice.
+    """
+    if x.format.bits == 32:
+        return through_f64(_exp_wide, clamp_exponent(x))
     high, low, twice = exp_unscaled(clamp_exponent(x))
     return scale_by_halves(high + low, twice)
 
@@ -176,37 +195,60 @@ def tanh(x: Lane) -> Lane:
 
 
 def _exp_halves(size: Lane) -> tuple[Lane, Lane, Lane, Lane, Lane]:
-    """(high, low, inverse, inverse_low, half): e**size / 2 / half and its counterpart e**-size / 2, as sums of two."""
-    shape = size.format
+    """(high, low, factor, inverse, inverse_low): (high + low) * factor is e**size / 2, the other sum e**-size / 2."""
+    bias = size.format.bias
     high, low, twice = exp_unscaled(size)
     # size >= 0, so n >= 0: 2**(n/2) applied twice can only overflow where the result does.
-    half = power_of_two((twice - 2 * shape.bias).shift_right_zero(1) + shape.bias, shape.bits)
-    rest = power_of_two(twice - (shape.bias + 1) - (twice - 2 * shape.bias).shift_right_zero(1), shape.bits)
-    top, bottom = fast_two_sum(high * rest, low * rest)
-    whole = top * half
+    half = (twice - 2 * bias).shift_right_zero(1)
+    factor = power_of_two(half + bias, 64)
+    rest = power_of_two(twice - (bias + 1) - half, 64)
+    high, low = fast_two_sum(high * rest, low * rest)
+    whole = high * factor
     inverse = 0.25 / whole
-    inverse_low = fma(-bottom * half, inverse, fma(-whole, inverse, 0.25)) * (4.0 * inverse)
-    return top, bottom, inverse, inverse_low, half
+    inverse_low = fma(-low * factor, inverse, fma(-whole, inverse, 0.25)) * (4.0 * inverse)
+    return high, low, factor, inverse, inverse_low
+
+
+def _cosh_f64(x: Lane) -> Lane:
+    size = x.abs().at_most(REDUCTIONS[64].most + 0.9)
+    high, low, factor, inverse, inverse_low = _exp_halves(size)
+    total, lost = two_sum(high * factor, inverse)
+    ordinary = total + (lost + fma(low, factor, inverse_low))
+    return select(size < 40.0, ordinary, (high + low) * factor)
+
+
+def _sinh_near(x: Lane, precision: str) -> Lane:
+    """sinh for |x| < 1."""
+    z = x * x
+    return fma(x * z, horner(z, COEFFICIENTS["sinh", precision]), x)
+
+
+def _sinh_f64(x: Lane) -> Lane:
+    size = x.abs().at_most(REDUCTIONS[64].most + 0.9)
+    high, low, factor, inverse, inverse_low = _exp_halves(size)
+    total, lost = two_sum(high * factor, -inverse)
+    ordinary = total + (lost + fma(low, factor, -inverse_low))
+    value = select(size < 40.0, ordinary, (high + low) * factor)
+    return select(size < 1.0, _sinh_near(size, "f64"), value).with_sign_of(x)
+
+
+def _cosh_wide(x: Lane) -> Lane:
+    power = _exp_wide(x, "wide_fine")
+    return 0.5 * (power + 1.0 / power)
+
+
+def _sinh_wide(x: Lane) -> Lane:
+    power = _exp_wide(x, "wide_fine")
+    return select(x.abs() < 1.0, _sinh_near(x, "wide"), 0.5 * (power - 1.0 / power))
 
 
 @lanewise
 def cosh(x: Lane) -> Lane:
     """The hyperbolic cosine; inf where it overflows, NaN stays NaN."""
-    size = x.abs().at_most(REDUCTIONS[x.format.bits].most + 0.9)
-    top, bottom, inverse, inverse_low, half = _exp_halves(size)
-    total, lost = two_sum(top * half, inverse)
-    ordinary = total + (lost + fma(bottom, half, inverse_low))
-    return select(size < 40.0, ordinary, (top + bottom) * half)
+    return through_f64(_cosh_wide, x.at_most(100.0).at_least(-100.0)) if x.format.bits == 32 else _cosh_f64(x)
 
 
 @lanewise
 def sinh(x: Lane) -> Lane:
     """The hyperbolic sine; inf where it overflows, -0.0 and NaN stay as they are."""
-    size = x.abs().at_most(REDUCTIONS[x.format.bits].most + 0.9)
-    top, bottom, inverse, inverse_low, half = _exp_halves(size)
-    total, lost = two_sum(top * half, -inverse)
-    ordinary = total + (lost + fma(bottom, half, -inverse_low))
-    z = size * size
-    near = fma(size * z, horner(z, COEFFICIENTS["sinh", precision_of(x)]), size)
-    value = select(size < 40.0, ordinary, (top + bottom) * half)
-    return select(size < 1.0, near, value).with_sign_of(x)
+    return through_f64(_sinh_wide, x.at_most(100.0).at_least(-100.0)) if x.format.bits == 32 else _sinh_f64(x)

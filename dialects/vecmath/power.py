@@ -79,7 +79,7 @@ def _pow_f64(x: Lane, y: Lane) -> Lane:
     t_low = fma(low, y, t_low)
     constants = REDUCTIONS[64]
     t = select(is_one, 0.0, t)
-    t_low = select((t.abs() < constants.most) & is_one.equals(0), t_low, 0.0)
+    t_low = select((t < constants.most) & (t > constants.least) & is_one.equals(0), t_low, 0.0)
     t = t.at_most(constants.most).at_least(constants.least)
     high, low, twice = exp_unscaled(t)
     return scale_by_halves(high + fma(t_low, high + low, low), twice)
