@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @row("Mod")
 def _mod(c: Call, a: Value, b: Value) -> Value:
-    return c.fmod(a, b) if c.attr("fmod", 0) or DTYPES[a.dtype].is_float else c.remainder(a, b)
+    return c.fmod(a, b) if c.attr("fmod", 0) else c.remainder(a, b)
 
 
 @row("Pow")

@@ -16,6 +16,7 @@ import numpy as np
 from mlc.dialects import dims
 from mlc.dialects.dims import Dim
 
+TO_THE_END = 10**9  # exporters write 1e9, 2**31 - 1 or 2**63 - 1 for "to the end"
 SMALL_ELEMS = 4096  # what is evaluated at import; larger arithmetic on constants is the fold pass's work
 
 
@@ -233,24 +234,36 @@ class Sizes:
         low, high = (0, size) if step > 0 else (-1, size - 1)
         start, end = self._clamped(start, size, low, high), self._clamped(end, size, low, high)
         distance = end - start if step > 0 else start - end
-        length = self.larger_of(dims.ceildiv(distance, abs(step)), 0)
+        length = dims.ceildiv(distance, abs(step))
+        # A symbolic length is never clamped: where it would be negative the model is run outside its range.
+        length = max(length, 0) if isinstance(length, int) else length
         if isinstance(length, int) and length == 0:
             end = start
         return start, end, length
 
     def _clamped(self, index: Any, size: Any, low: Any, high: Any) -> Any:
-        """One end of a slice: negative counts from the end, then clamped to [low, high]."""
-        if isinstance(index, int):
-            # The "to the end" markers that exporters write are beyond any size.
-            if index >= 2**31 - 1:
-                return high
-            if index <= -(2**31) + 1:
-                return low
-        try:
-            negative = self.less(index, 0)
-        except UndecidedError:
-            negative = False  # an end computed from sizes, such as S - 3: taken as the size it stands for
-        return self.smaller_of(self.larger_of(index + size if negative else index, low), high)
+        """One end of a slice: negative counts from the end, then clamped to [low, high].
+
+        A symbolic size is taken to be at least 1: a model that makes an empty tensor of it fails elsewhere too, and
+        S - 1 must not become max(S - 1, 0) wherever a last element is dropped.
+        """
+        if not isinstance(index, int):
+            try:
+                index = index + size if self.less(index, 0) else index
+            except UndecidedError:
+                pass  # an end computed from sizes, such as S - 3: taken as the position it stands for
+            return self.smaller_of(self.larger_of(index, low), high)
+        if isinstance(size, int):
+            return min(max(index + size if index < 0 else index, low), high)
+        if index >= TO_THE_END:
+            return high
+        if index <= -TO_THE_END:
+            return low
+        least, most = self.bounds(size)
+        last = max(least, 1) + (high - size)  # the smallest that `high` can be
+        if index >= 0:
+            return index if index <= last else high if index >= most else dims.minimum(index, high)
+        return size + index if -index <= max(least, 1) else low if -index > most else dims.maximum(size + index, low)
 
 
 def elementwise(function: Callable[..., Any], *operands: Known, dtype: Any = None) -> Known:
