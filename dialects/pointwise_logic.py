@@ -218,7 +218,7 @@ def _(condition: Val, a: Val, b: Val) -> Val:
 def cast(x: T[*S], *, dtype: DType) -> U[*S]:
     """x as another element type.
 
-    Floats to integers round toward zero (out of range: unspecified); to bool: x != 0; to narrower floats: to nearest even.
+    Floats to integers round toward zero (out of range: unspecified); to bool: x != 0; to narrow floats to nearest even.
     Source: ONNX Cast-21; ATen _to_copy.
     """
     target = DTYPES[dtype].numpy
@@ -237,7 +237,7 @@ def _(x: Val, *, dtype: str) -> Val:
 
 @op()
 def bitcast(x: T[*S], *, dtype: DType) -> U[*S]:
-    """The same bits as another element type of one width. Source: ATen view.dtype; ONNX BitCast-26."""
+    """The same bits as another element type of the same width. Source: ATen view.dtype; ONNX BitCast-26."""
     return np.asarray(x).view(DTYPES[dtype].numpy)
 
 
