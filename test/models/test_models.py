@@ -9,11 +9,10 @@ import re
 from functools import cache
 from pathlib import Path
 
+import mlc
 import numpy as np
 import pytest
 import zoo
-
-import mlc
 
 pytestmark = pytest.mark.models
 

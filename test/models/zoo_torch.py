@@ -176,7 +176,7 @@ def efficientnet_lite0(folder: Path) -> Built:
 @model("efficientnet_lite0_dyn", "EfficientNet-Lite0, real ImageNet weights, dynamic batch")
 def efficientnet_lite0_dyn(folder: Path) -> Built:
     module, images = _efficientnet()
-    return export(folder, module, batches(images), ({0: torch().export.Dim("B", min=1, max=64)},))
+    return export(folder, module, batches(images), _dynamic_batch())
 
 
 # Text
@@ -224,8 +224,7 @@ def minilm_128(folder: Path) -> Built:
     return export(folder, module, feeds)
 
 
-@model("vit_b16", "ViT-B/16 (transformers), seeded random weights, batch 1")
-def vit_b16(folder: Path) -> Built:
+def _vit() -> Any:
     transformers = needed("transformers")
     torch().manual_seed(16)
     vit = transformers.ViTForImageClassification(transformers.ViTConfig(num_labels=1000)).eval()
@@ -233,13 +232,31 @@ def vit_b16(folder: Path) -> Built:
     def forward(self: Any, pixels: Any) -> Any:
         return self.vit(pixel_values=pixels).logits
 
-    return export(folder, wrap(forward, vit=vit), one_by_one(zoo_inputs.photos(224)))
+    return wrap(forward, vit=vit)
+
+
+@model("vit_b16", "ViT-B/16 (transformers), seeded random weights, batch 1")
+def vit_b16(folder: Path) -> Built:
+    return export(folder, _vit(), one_by_one(zoo_inputs.photos(224)))
+
+
+@model("vit_b16_onnx", "the same ViT-B/16 through torch.onnx.export, batch 1")
+def vit_b16_onnx(folder: Path) -> Built:
+    return export_onnx(folder, _vit(), one_by_one(zoo_inputs.photos(224))[:1])
+
+
+def _dynamic_batch() -> Any:
+    return ({0: torch().export.Dim("B", min=1, max=64)},)
 
 
 @model("mobilenet_v2", "MobileNetV2 (torchvision), seeded random weights, dynamic batch")
 def mobilenet_v2(folder: Path) -> Built:
-    module = _random_vision("mobilenet_v2", 2)
-    return export(folder, module, batches(zoo_inputs.photos(224)), ({0: torch().export.Dim("B", min=1, max=64)},))
+    return export(folder, _random_vision("mobilenet_v2", 2), batches(zoo_inputs.photos(224)), _dynamic_batch())
+
+
+@model("mobilenet_v2_onnx", "the same MobileNetV2 through torch.onnx.export, dynamic batch")
+def mobilenet_v2_onnx(folder: Path) -> Built:
+    return export_onnx(folder, _random_vision("mobilenet_v2", 2), batches(zoo_inputs.photos(224)), _dynamic_batch())
 
 
 @model("resnet50_onnx", "the same ResNet-50 through torch.onnx.export, batch 1")
@@ -250,7 +267,7 @@ def resnet50_onnx(folder: Path) -> Built:
 @model("efficientnet_lite0_onnx", "EfficientNet-Lite0 through torch.onnx.export, real weights, dynamic batch")
 def efficientnet_lite0_onnx(folder: Path) -> Built:
     module, images = _efficientnet()
-    return export_onnx(folder, module, batches(images), ({0: torch().export.Dim("B", min=1, max=64)},))
+    return export_onnx(folder, module, batches(images), _dynamic_batch())
 
 
 @model("minilm_onnx", "all-MiniLM-L6-v2 through torch.onnx.export, real weights, dynamic batch and length")
@@ -289,11 +306,21 @@ def smollm2_prefill(folder: Path) -> Built:
     return export(folder, module, feeds, _batch_and_length(2048))
 
 
-@model("gpt2_small", "GPT-2 small (124M), seeded random weights, all logits, dynamic batch and length")
-def gpt2_small(folder: Path) -> Built:
+def _gpt2() -> tuple[Any, list[Arrays]]:
     transformers = needed("transformers")
     torch().manual_seed(124)
     module = _causal_logits(transformers.GPT2LMHeadModel(transformers.GPT2Config()).eval())
     random = np.random.default_rng(124)
-    feeds = [(random.integers(0, 50257, shape, np.int64),) for shape in ((2, 9), (1, 17), (1, 64))]
+    return module, [(random.integers(0, 50257, shape, np.int64),) for shape in ((2, 9), (1, 17), (1, 64))]
+
+
+@model("gpt2_small", "GPT-2 small (124M), seeded random weights, all logits, dynamic batch and length")
+def gpt2_small(folder: Path) -> Built:
+    module, feeds = _gpt2()
     return export(folder, module, feeds, _batch_and_length(1024))
+
+
+@model("gpt2_small_onnx", "the same GPT-2 small through torch.onnx.export, dynamic batch and length")
+def gpt2_small_onnx(folder: Path) -> Built:
+    module, feeds = _gpt2()
+    return export_onnx(folder, module, feeds, _batch_and_length(1024))
