@@ -1,8 +1,13 @@
 # Included before project(): where the machine has no C compiler, takes the one inside Python's ziglang package, so that
 # `pip install` of this project needs nothing but pip.
 
-if(NOT DEFINED CMAKE_C_COMPILER AND NOT DEFINED ENV{CC})
-  find_program(MLC_SYSTEM_CC NAMES cc gcc clang NO_CACHE)
+if(NOT DEFINED CMAKE_C_COMPILER)
+  # scikit-build-core sets CC to what Python was built with, whether or not this machine has it.
+  separate_arguments(mlc_env_cc UNIX_COMMAND "$ENV{CC}")
+  if(mlc_env_cc)
+    list(GET mlc_env_cc 0 mlc_env_cc)
+  endif()
+  find_program(MLC_SYSTEM_CC NAMES ${mlc_env_cc} cc gcc clang NO_CACHE)
   if(NOT MLC_SYSTEM_CC AND NOT WIN32)
     if(DEFINED Python_EXECUTABLE)
       set(mlc_python "${Python_EXECUTABLE}")
@@ -18,6 +23,7 @@ if(NOT DEFINED CMAKE_C_COMPILER AND NOT DEFINED ENV{CC})
       message(FATAL_ERROR "no C compiler: install one, or `pip install ziglang` for the Python at ${mlc_python}")
     endif()
     message(STATUS "No C compiler found; using ${mlc_zig_dir}/zig cc")
+    unset(ENV{CC})
     set(CMAKE_C_COMPILER "${mlc_zig_dir}/zig;cc" CACHE STRING "C compiler")
   endif()
 endif()
