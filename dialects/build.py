@@ -18,6 +18,9 @@ from .op import OPS, OpDef, OpError
 from .types import TensorType
 
 _SEGMENTS = "operandSegmentSizes"
+# IRDL gives all values of a variadic operand one type, which concat's have not: in IRDL a variadic operand is so many optional
+# ones, each with a constraint of its own. More values than slots are nested; the variadic ops are associative.
+_VARIADIC_SLOTS = 16
 _NOT_FAMILIES = {"op", "build", "builder", "dims", "types", "val", "machine", "verify", "reference", "weights", "views"}
 
 
@@ -31,7 +34,7 @@ def load_ops() -> dict[str, OpDef]:
 
 
 def _has_segments(definition: OpDef) -> bool:
-    return sum(o.is_optional or o.is_variadic for o in definition.operands) > 1
+    return any(o.is_variadic for o in definition.operands) or sum(o.is_optional for o in definition.operands) > 1
 
 
 def irdl_text() -> str:
@@ -40,10 +43,11 @@ def irdl_text() -> str:
     for definition in load_ops().values():
         lines.append(f"  irdl.operation @{definition.name} {{")
         operands, results = [], []
-        for index, operand in enumerate(definition.operands):
-            lines.append(f"    %o{index} = irdl.any")
-            variadicity = "variadic " if operand.is_variadic else "optional " if operand.is_optional else ""
-            operands.append(f"{operand.name}: {variadicity}%o{index}")
+        for operand in definition.operands:
+            for slot in range(_VARIADIC_SLOTS) if operand.is_variadic else [""]:
+                lines.append(f"    %o{len(operands)} = irdl.any")
+                variadicity = "optional " if operand.is_variadic or operand.is_optional else ""
+                operands.append(f"{operand.name}{slot}: {variadicity}%o{len(operands)}")
         for index in range(len(definition.results)):
             lines.append(f"    %r{index} = irdl.any")
             results.append(f"out{index}: %r{index}")
@@ -154,6 +158,9 @@ def operands_of(operation: ir.Operation) -> list[Any]:
     assert definition is not None
     operation = operation.operation
     segments = list(ir.DenseI32ArrayAttr(operation.attributes[_SEGMENTS])) if _has_segments(definition) else None
+    if any(o.is_variadic for o in definition.operands):
+        fixed = len(definition.operands) - 1  # the variadic one is last
+        segments = [*segments[:fixed], sum(segments[fixed:])]
     return group_operands(definition, list(operation.operands), segments)
 
 
@@ -180,6 +187,10 @@ def create(name: str, /, *operands: Any, loc: ir.Location | None = None, **attrs
         raise OpError(f"there is no op mlc.{name}")
     grouped = _group_call(definition, operands)
     values = definition.attribute_values(attrs)
+    while grouped and isinstance(grouped[-1], list) and len(grouped[-1]) > _VARIADIC_SLOTS:
+        many = grouped[-1]
+        parts = [many[i : i + _VARIADIC_SLOTS] for i in range(0, len(many), _VARIADIC_SLOTS)]
+        grouped[-1] = [p[0] if len(p) == 1 else create(name, *grouped[:-1], *p, loc=loc, **attrs) for p in parts]
     operand_types = [
         [type_of(v) for v in g] if isinstance(g, list) else (None if g is None else type_of(g)) for g in grouped
     ]
@@ -189,7 +200,10 @@ def create(name: str, /, *operands: Any, loc: ir.Location | None = None, **attrs
     for group in grouped:
         flat.extend(group if isinstance(group, list) else [] if group is None else [group])
     if _has_segments(definition):
-        counts = [len(g) if isinstance(g, list) else int(g is not None) for g in grouped]
+        counts: list[int] = []
+        for group in grouped:
+            used = len(group) if isinstance(group, list) else int(group is not None)
+            counts.extend([1] * used + [0] * (_VARIADIC_SLOTS - used) if isinstance(group, list) else [used])
         attributes[_SEGMENTS] = ir.DenseI32ArrayAttr.get(counts)
     operation = ir.Operation.create(
         f"mlc.{name}", results=[t.to_ir() for t in result_types], operands=flat, attributes=attributes, loc=loc

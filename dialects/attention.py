@@ -1,0 +1,89 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .matmul import accumulator
+from .norm import narrowed, widened
+from .op import op
+from .types import DTYPES, TensorType, broadcast_shapes
+
+
+@op("composite")
+def attention(
+    q: F[*A, Q, D], k: F[*G, K, D], v: F[*G, K, E], mask: T = None, *, scale: float, is_causal: bool = False
+) -> F[*A, Q, E]:
+    """softmax(scale q k^T + mask) v for q [*B, H, Q, D], k [*B, G, K, D], v [*B, G, K, E]; H a multiple of G.
+
+    Head h of `q` meets head h // (H / G) of `k` and `v`. A bool `mask` keeps where true, a float one is added; it
+    broadcasts to [*B, H, Q, K]. is_causal: key j is visible to query i where j <= i. A query that sees no key gives 0.
+    Softmax in f32 for f16 and bf16. Source: Vaswani et al. 2017, eq. 1; ATen scaled_dot_product_attention.
+    """
+    wide = accumulator(q.dtype)
+    heads = q.shape[-3] // k.shape[-3]
+    keys, values = (np.repeat(x.astype(wide, copy=False), heads, axis=-3) for x in (k, v))
+    scores = np.matmul(q.astype(wide, copy=False) * wide.type(scale), np.swapaxes(keys, -1, -2))
+    if is_causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else scores + mask.astype(wide)
+    peak = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    powers = np.exp(scores - np.where(np.isneginf(peak), 0, peak))
+    total = powers.sum(axis=-1, keepdims=True)
+    return np.matmul(powers / np.where(total == 0, 1, total), values).astype(q.dtype)
+
+
+@attention.rule("infer")
+def _(q, k, v, mask, *, scale, is_causal):
+    if q.rank < 3 or k.rank != q.rank or v.rank != q.rank or not q.shape[:-3] == k.shape[:-3] == v.shape[:-3]:
+        raise ValueError(f"q is {q}, k is {k}, v is {v}: they need one rank of at least 3, and one batch")
+    heads, groups = q.shape[-3], k.shape[-3]
+    if heads != groups and (not isinstance(heads, int) or not isinstance(groups, int) or heads % groups):
+        raise ValueError(f"q has {heads} heads, which is no multiple of k's {groups}")
+    if k.shape[-3] != v.shape[-3]:
+        raise ValueError(f"k is {k}, v is {v}: their heads differ")
+    scores = (*q.shape[:-1], k.shape[-2])
+    if mask is not None:
+        if not (DTYPES[mask.dtype].is_float or mask.dtype == "bool"):
+            raise ValueError(f"mask is {mask}, expected a bool or a float")
+        if broadcast_shapes([mask.shape, scores]) != scores:
+            raise ValueError(f"mask is {mask}, which does not broadcast to {list(scores)}")
+    return TensorType(q.dtype, (*q.shape[:-1], v.shape[-1]))
+
+
+def _scores(g, q, k, mask, scale: float, is_causal: bool):
+    """[*B, H, Q, K] in f32 or f64, masked."""
+    *batch, heads, queries, depth = q.shape
+    groups, keys = k.shape[-3], k.shape[-2]
+    # Scaled before the product: in f16 the product alone may overflow. Heads of one group become more rows.
+    rows = g.reshape(g.mul(q, g.scalar(scale, q.dtype)), shape=[*batch, groups, heads // groups * queries, depth])
+    product = g.matmul(rows, k, transpose_b=True)
+    scores = widened(g, g.reshape(product, shape=[*batch, heads, queries, keys]))
+    low = g.scalar(-np.inf, scores.dtype)
+    if is_causal:
+        row = g.reshape(g.iota(size=queries, dtype="i64"), shape=[queries, 1])
+        scores = g.where(g.le(g.iota(size=keys, dtype="i64"), row), scores, low)
+    if mask is None:
+        return scores
+    if mask.dtype == "bool":
+        return g.where(mask, scores, low)
+    return g.add(scores, narrowed(g, mask, scores.dtype))
+
+
+@attention.rule("lower")
+def _(g, q, k, v, mask, *, scale, is_causal):
+    *batch, heads, queries, _ = q.shape
+    groups, keys = k.shape[-3], k.shape[-2]
+    scores = _scores(g, q, k, mask, scale, is_causal)
+    last = len(scores.shape) - 1
+    if mask is None:
+        weights = g.softmax(scores, axis=last)  # every query sees key 0
+    else:
+        zero, low = g.scalar(0.0, scores.dtype), g.scalar(-np.inf, scores.dtype)
+        peak = g.max(scores, axes=[last], keepdims=True)
+        powers = g.exp(g.sub(scores, g.where(g.eq(peak, low), zero, peak)))
+        total = g.sum(powers, axes=[last], keepdims=True)
+        weights = g.div(powers, g.where(g.eq(total, zero), g.scalar(1.0, scores.dtype), total))
+    weights = g.reshape(narrowed(g, weights, q.dtype), shape=[*batch, groups, heads // groups * queries, keys])
+    return g.reshape(g.matmul(weights, v), shape=[*batch, heads, queries, v.shape[-1]])
