@@ -10,9 +10,9 @@ _HOMES = {
     "load": "mlc.loader",
     "Model": "mlc.loader",
     "MlcError": "mlc.loader",
-    "compile": "mlc.tools.driver.compile",
-    "Artifact": "mlc.tools.driver.compile",
-    "save": "mlc.tools.driver.compile",
+    "compile": "mlc.tools.driver",
+    "Artifact": "mlc.tools.driver",
+    "save": "mlc.tools.driver",
 }
 __all__ = list(_HOMES)
 

@@ -10,6 +10,15 @@
 
 #define SESSION_ALIGN_BYTES 16
 
+/* Compiled code has these as numbers. Here and not in a test, so that every build for every machine checks them. */
+_Static_assert(sizeof(mlc_code_v1) == 32 && offsetof(mlc_code_v1, forward_offset) == 20, "mlc_code_v1 moved");
+#if UINTPTR_MAX == UINT64_MAX
+_Static_assert(offsetof(mlc_env_v1, launch) == 16 && offsetof(mlc_env_v1, fail) == 24, "mlc_env_v1 moved");
+_Static_assert(offsetof(mlc_call_v1, env) == 8 && offsetof(mlc_call_v1, weights) == 32, "mlc_call_v1 moved");
+_Static_assert(offsetof(mlc_call_v1, input_dims) == 48 && offsetof(mlc_call_v1, symbols) == 64, "mlc_call_v1 moved");
+_Static_assert(offsetof(mlc_call_v1, arena_bytes) == 72 && offsetof(mlc_call_v1, state) == 80, "mlc_call_v1 moved");
+#endif
+
 /* env->launch. */
 static int32_t launch(const mlc_env_v1 *env, uint32_t kernel_index, mlc_kernel_v1 kernel, const void *args,
                       int64_t tile_count) {

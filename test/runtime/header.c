@@ -2,7 +2,7 @@
 #include "mlc_rt.h"
 
 /* The layouts that compiled code and ctypes count on, where pointers have 64 bits. */
-typedef char call_is_96_bytes[sizeof(void *) != 8 || sizeof(mlc_call_v1) == 96 ? 1 : -1];
+typedef char call_is_88_bytes[sizeof(void *) != 8 || sizeof(mlc_call_v1) == 88 ? 1 : -1];
 typedef char env_is_32_bytes[sizeof(void *) != 8 || sizeof(mlc_env_v1) == 32 ? 1 : -1];
 typedef char code_is_32_bytes[sizeof(mlc_code_v1) == 32 ? 1 : -1];
 typedef char tensor_is_160_bytes[sizeof(void *) != 8 || sizeof(mlc_tensor) == 160 ? 1 : -1];

@@ -23,7 +23,7 @@ static const uint8_t *find(const file_bytes *file, uint32_t kind, uint64_t *out_
 int main(int argc, char **argv) {
   CHECK(argc > 1);
   const file_bytes file = read_file(argv[1], "affine.mlc");
-  uint64_t meta_bytes, target_bytes, code_bytes, weights_bytes;
+  uint64_t meta_bytes = 0, target_bytes = 0, code_bytes = 0, weights_bytes = 0;
   const uint8_t *meta = find(&file, 1, &meta_bytes), *target = find(&file, 2, &target_bytes);
   const uint8_t *image = find(&file, 3, &code_bytes), *weights = find(&file, 4, &weights_bytes);
   void *code = mmap(NULL, (size_t)code_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
