@@ -3,11 +3,12 @@
 Each takes and gives `ir.Value`s, scalars or 1-D vectors (fixed or scalable) of f32 or f64, at the current insertion point.
 """
 
-from mlc.dialects.vecmath.error import erf, erfc
+from mlc.dialects.vecmath.error import erf, erfc, erfinv
 from mlc.dialects.vecmath.exponential import cosh, exp, exp2, exp_nonpositive, expm1, sigmoid, sinh, tanh
 from mlc.dialects.vecmath.inverse import acos, acosh, asin, asinh, atan, atan2, atanh
 from mlc.dialects.vecmath.logarithm import log, log1p, log2, log10
 from mlc.dialects.vecmath.power import cbrt, pow, rsqrt
+from mlc.dialects.vecmath.special import digamma, i0, lgamma
 from mlc.dialects.vecmath.trigonometric import cos, sin, tan
 
 __all__ = [
@@ -21,12 +22,16 @@ __all__ = [
     "cbrt",
     "cos",
     "cosh",
+    "digamma",
     "erf",
     "erfc",
+    "erfinv",
     "exp",
     "exp2",
     "exp_nonpositive",
     "expm1",
+    "i0",
+    "lgamma",
     "log",
     "log1p",
     "log2",

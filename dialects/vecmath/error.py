@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math as pymath
+
 from mlc.dialects.vecmath.coefficients import COEFFICIENTS
 from mlc.dialects.vecmath.exponential import LOG2_E, exp_unscaled, power_of_two, scale_by_halves
 from mlc.dialects.vecmath.lanes import Lane, fma, horner, lanewise, select, through_f64, two_product, two_sum
+from mlc.dialects.vecmath.logarithm import log1p_wide, split_exponent
 
 ERF_MIDDLE = 7.703125
+ERFINV_SPLIT = 6.28
+TWO_OVER_ROOT_PI = 2 / pymath.sqrt(pymath.pi)
 ERF_LIMIT = 3.925  # erf rounds to 1 in f32 from 3.92 on
 ERFCX_CENTRE = 3.0
 LN2 = 0.6931471805599453
@@ -78,3 +83,33 @@ def erfc(x: Lane) -> Lane:
     # Near 0 the sum of `erfc_pair` cancels.
     near = 1.0 - fma(x, horner(x * x, COEFFICIENTS["erf_near_z", "f64"]), x)
     return select(x.abs() < 0.5, near, outer)
+
+
+def _erfinv_start(x: Lane) -> Lane:
+    """erfinv in f64 good to f32, as x times a polynomial in w = -log(1 - x**2) or in its root."""
+    e, f = split_exponent((1.0 - x) * (1.0 + x))
+    w = -fma(e, LN2, log1p_wide(f, "wide_pow"))
+    near = horner(w, COEFFICIENTS["erfinv_near", "wide"])
+    far = horner(w.sqrt() - 4.0, COEFFICIENTS["erfinv_far", "wide"])
+    return x * select(w < ERFINV_SPLIT, near, far)
+
+
+@lanewise
+def erfinv(x: Lane) -> Lane:
+    """The inverse of erf; inf at 1, NaN beyond it; -0.0 stays."""
+    if x.format.bits == 32:
+        value = through_f64(_erfinv_start, x)
+    else:
+        start = _erfinv_start(x)
+        size = start.abs()
+        high, low, twice = erfc_pair(size)
+        scale = power_of_two(twice - x.format.bias, 64)
+        inner = fma(size, horner(size * size, COEFFICIENTS["erf_near_z", "f64"]), size) - x.abs()
+        outer = (1.0 - x.abs()) - (high + low) * scale
+        # One step of Newton's: the derivative of erf is 2 / sqrt(pi) e**-size**2.
+        slope_high, slope_low, slope_twice = exp_unscaled(-(size * size))
+        slope = (slope_high + slope_low) * power_of_two(slope_twice - x.format.bias, 64)
+        step = select(size < 0.75, inner, outer) / (slope * TWO_OVER_ROOT_PI)
+        value = (size - step).with_sign_of(x)
+    ends = select(x.abs().equals(1.0), x.splat(pymath.inf).with_sign_of(x), pymath.nan)
+    return select(x.abs() < 1.0, value, ends)

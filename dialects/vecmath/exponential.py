@@ -11,7 +11,17 @@ import math as pymath
 from dataclasses import dataclass
 
 from mlc.dialects.vecmath.coefficients import COEFFICIENTS
-from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, horner, lanewise, select, through_f64, two_product, two_sum
+from mlc.dialects.vecmath.lanes import (
+    Lane,
+    fast_two_sum,
+    fma,
+    horner,
+    lanewise,
+    select,
+    through_f64,
+    two_product,
+    two_sum,
+)
 
 
 @dataclass(frozen=True)
@@ -79,7 +89,7 @@ def clamp_exponent(x: Lane) -> Lane:
     return x.at_most(constants.most).at_least(constants.least)
 
 
-def _exp_wide(x: Lane, precision: str = "wide") -> Lane:
+def exp_wide(x: Lane, precision: str = "wide") -> Lane:
     """e**x in f64 good to f32, for |x| < 700."""
     shift = x.format.rounder + x.format.bias
     shifted = fma(x, LOG2_E, shift)
@@ -94,7 +104,7 @@ def exp(x: Lane) -> Lane:
     f32 goes through f64: error-free sums in f32 take as many instructions and round denormals twice.
     """
     if x.format.bits == 32:
-        return through_f64(_exp_wide, clamp_exponent(x))
+        return through_f64(exp_wide, clamp_exponent(x))
     high, low, twice = exp_unscaled(clamp_exponent(x))
     return scale_by_halves(high + low, twice)
 
@@ -169,7 +179,7 @@ def _tanh_wide(x: Lane) -> Lane:
     shifted = fma(x, 2 * LOG2_E, shift)
     n = shifted - shift
     r = fma(n, -pymath.log(2), x + x)
-    p = fma(r * r, horner(r, COEFFICIENTS["exp", "wide"]), r)
+    p = fma(r * r, horner(r, COEFFICIENTS["exp_short", "wide"]), r)
     scale = power_of_two(shifted.bits(), shape.bits)
     return fma(p, scale, scale - 1.0) / fma(p, scale, scale + 1.0)
 
@@ -233,12 +243,12 @@ def _sinh_f64(x: Lane) -> Lane:
 
 
 def _cosh_wide(x: Lane) -> Lane:
-    power = _exp_wide(x, "wide_fine")
+    power = exp_wide(x, "wide_fine")
     return 0.5 * (power + 1.0 / power)
 
 
 def _sinh_wide(x: Lane) -> Lane:
-    power = _exp_wide(x, "wide_fine")
+    power = exp_wide(x, "wide_fine")
     return select(x.abs() < 1.0, _sinh_near(x, "wide"), 0.5 * (power - 1.0 / power))
 
 

@@ -73,10 +73,47 @@ def _asin_tail(z: mp.mpf) -> mp.mpf:
     return (mp.asin(x) - x) / x**3
 
 
+def _erfinv_ratio(w: mp.mpf) -> mp.mpf:
+    """erfinv(x) / x with w = -log(1 - x**2)."""
+    x = mp.sqrt(-mp.expm1(-w))
+    return mp.erfinv(x) / x
+
+
+def _lgamma_ratio(t: mp.mpf) -> mp.mpf:
+    """log gamma(y) / ((y - 1) (y - 2)) with y = 3/2 + t."""
+    y = mp.mpf(3) / 2 + t
+    return mp.loggamma(y) / ((y - 1) * (y - 2))
+
+
+def _stirling(v: mp.mpf) -> mp.mpf:
+    """What Stirling's formula for log gamma(w) leaves, times w, with v = 1 / w**2."""
+    w = 1 / mp.sqrt(v)
+    return w * (mp.loggamma(w) - (w - mp.mpf(1) / 2) * mp.log(w) + w - mp.log(2 * mp.pi) / 2)
+
+
+def _digamma_rest(v: mp.mpf) -> mp.mpf:
+    """(log w - 1 / (2 w) - digamma(w)) w**2 with v = 1 / w**2."""
+    w = 1 / mp.sqrt(v)
+    return (mp.log(w) - 1 / (2 * w) - mp.digamma(w)) * w**2
+
+
+def _sin_pi(z: mp.mpf) -> mp.mpf:
+    r = mp.sqrt(z)
+    return mp.sin(mp.pi * r) / r
+
+
+def _i0_near(z: mp.mpf) -> mp.mpf:
+    return mp.besseli(0, mp.sqrt(z))
+
+
+def _i0_far(u: mp.mpf) -> mp.mpf:
+    return mp.besseli(0, 1 / u) * mp.exp(-1 / u) / mp.sqrt(u)
+
+
 ROWS = (
     Row("exp", _exp_tail, -HALF_LN2, HALF_LN2 + 1e-4, {"f32": 5, "wide": 5, "f64": 11}, pinned=(0.5,)),
     Row("exp_whole", mp.exp, -HALF_LN2, HALF_LN2 + 1e-4, {"wide": 6, "wide_fine": 7}),
-    Row("exp_short", _exp_tail, -HALF_LN2, HALF_LN2 + 1e-4, {"f32": 4, "f64": 10}),
+    Row("exp_short", _exp_tail, -HALF_LN2, HALF_LN2 + 1e-4, {"f32": 4, "wide": 5, "f64": 10}),
     Row("exp2", lambda f: (2**f - 1) / f, -0.5, 0.5001, {"f32": 6, "wide": 8}),
     Row("sinh", _sinh_tail, 0, 1, {"wide": 3, "f64": 7}),
     Row("log", _log_tail, 0, 0.02945, {"wide": 3, "wide_pow": 4, "f64": 7}),
@@ -90,4 +127,12 @@ ROWS = (
     Row("atan", _atan_tail, 0, 1, {"wide": 10, "f64": 20}),
     Row("asin", _asin_tail, 0, 0.25, {"wide": 6, "f64": 12}),
     Row("cbrt", mp.cbrt, 0.7071, 1.4143, {"wide": 4}),
+    Row("erfinv_near", _erfinv_ratio, 0.0001, 6.3, {"wide": 15}),
+    Row("erfinv_far", lambda t: _erfinv_ratio((t + 4) ** 2), -1.51, 2.1, {"wide": 18}),
+    Row("lgamma", _lgamma_ratio, -0.5001, 0.5, {"wide": 12, "f64": 22}),
+    Row("stirling", _stirling, 1e-6, 1 / 64, {"wide": 3, "f64": 7}),
+    Row("digamma", _digamma_rest, 1e-6, 1 / 64, {"wide": 4, "f64": 9}),
+    Row("sin_pi", _sin_pi, 1e-9, 0.2501, {"wide": 6, "f64": 9}),
+    Row("i0_near", _i0_near, 0, 60, {"wide": 10, "f64": 20}),
+    Row("i0_far", _i0_far, 1e-4, 1 / 7.74, {"wide": 7, "f64": 26}),
 )

@@ -1,0 +1,133 @@
+"""log gamma, digamma and the modified Bessel function of order 0."""
+
+from __future__ import annotations
+
+import math as pymath
+
+from mlc.dialects.vecmath.coefficients import COEFFICIENTS
+from mlc.dialects.vecmath.exponential import exp_unscaled, exp_wide, power_of_two
+from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, horner, lanewise, select, through_f64
+from mlc.dialects.vecmath.logarithm import (
+    LN2_HIGH,
+    LN2_LOW,
+    log1p_pair,
+    log1p_wide,
+    scaled_up,
+    split_exponent,
+)
+
+STIRLING_START = 8.0
+SHIFT_STEPS = 5  # from 3 to STIRLING_START
+
+
+def _log(x: Lane, is_wide: bool) -> Lane:
+    """log of a positive finite f64, good to f32 relatively (also near 1) or to f64."""
+    if is_wide:
+        e, f = split_exponent(x)
+        return fma(e, pymath.log(2), log1p_wide(f, "wide_pow"))
+    scaled, e0 = scaled_up(x)
+    e, f = split_exponent(scaled)
+    e = e + e0
+    high, low = log1p_pair(f)
+    total, carried = fast_two_sum(e * LN2_HIGH, high)
+    return total + fma(e, LN2_LOW, low + carried)
+
+
+def _sin_cos_pi(x: Lane, precision: str) -> tuple[Lane, Lane]:
+    """(|sin(pi x)|, the offset of x from its nearest integer, -1/2 to 1/2)."""
+    offset = x - (x + 0.5).floor()
+    return (offset * horner(offset * offset, COEFFICIENTS["sin_pi", precision])).abs(), offset
+
+
+def _lgamma(x: Lane, is_wide: bool) -> Lane:
+    precision = "wide" if is_wide else "f64"
+    z = x.abs()
+    # Up to 3: a polynomial in y on [1, 2], one step of the recurrence away where z lies outside.
+    # y - 1 is exact where y is not.
+    y1 = select(z < 1.0, z, select(z < 2.0, z - 1.0, z - 2.0))
+    near = y1 * (1.0 - y1) * -horner(y1 - 0.5, COEFFICIENTS["lgamma", precision])
+    # From 3: Stirling's formula, five steps up where z is under 8.
+    is_low = z < STIRLING_START
+    w = select(is_low, z + float(SHIFT_STEPS), z)
+    product = z
+    for step in range(1, SHIFT_STEPS):
+        product = product * (z + float(step))
+    inverse = 1.0 / w
+    tail = inverse * horner(inverse * inverse, COEFFICIENTS["stirling", precision])
+    far = fma(w - 0.5, _log(w, is_wide), (0.5 * pymath.log(2 * pymath.pi) + tail) - w)
+    # One logarithm serves both: what to divide gamma by.
+    is_near = z < 3.0
+    ratio = select(z < 1.0, z, select(z < 2.0, 1.0, select(is_near, z - 1.0, select(is_low, product, 1.0))))
+    log_ratio = _log(ratio, is_wide)
+    value = select(is_near, near, far) - select((z < 2.0) | (is_near ^ is_near.splat(1)), log_ratio, -log_ratio)
+    sine, _ = _sin_cos_pi(x, precision)
+    reflected = (pymath.log(pymath.pi) - _log(z * sine, is_wide)) - value
+    # Below 2**-60 the reflection's own log would meet a product of denormals; gamma(x) is 1/x there.
+    value = select((x < 0.0) & (z > 2.0**-60), reflected, value)
+    is_pole = x.equals(x.floor()) & (x <= 0.0)
+    value = select(is_pole | z.equals(pymath.inf), pymath.inf, value)
+    return select(x.is_nan(), x, value)
+
+
+@lanewise
+def lgamma(x: Lane) -> Lane:
+    """log |gamma(x)|; inf at 0, at negative integers and at both infinities.
+
+    On the negative side the error near a root is small absolutely, not relatively.
+    """
+    return through_f64(lambda wide: _lgamma(wide, True), x) if x.format.bits == 32 else _lgamma(x, False)
+
+
+def _digamma(x: Lane, is_wide: bool) -> Lane:
+    precision = "wide" if is_wide else "f64"
+    is_left = x < 0.0
+    z = select(is_left, 1.0 - x, x)
+    # Up from z by as many steps as reach 8: sum of 1/(z + k) as one fraction.
+    bottom, top, w = z.splat(1.0), z.splat(0.0), z
+    for _ in range(int(STIRLING_START)):
+        is_low = w < STIRLING_START
+        top = select(is_low, fma(top, w, bottom), top)
+        bottom = select(is_low, bottom * w, bottom)
+        w = select(is_low, w + 1.0, w)
+    inverse = 1.0 / w
+    square = inverse * inverse
+    rest = fma(inverse, 0.5, square * horner(square, COEFFICIENTS["digamma", precision]))
+    value = (_log(w, False) - rest) - top / bottom
+    sine, offset = _sin_cos_pi(x, precision)
+    # cot(pi x) = cos / sin; the cosine is the sine half a turn on.
+    cosine = (0.5 - offset.abs()) * horner(
+        (0.5 - offset.abs()) * (0.5 - offset.abs()), COEFFICIENTS["sin_pi", precision]
+    )
+    cotangent = (cosine / sine).with_sign_of(offset)
+    value = select(is_left, fma(cotangent, -pymath.pi, value), value)
+    is_pole = is_left & x.equals(x.floor())
+    value = select(is_pole, pymath.nan, value)
+    value = select(x.equals(0.0), x.splat(-pymath.inf).with_sign_of(-x), value)
+    value = select(x.equals(pymath.inf), x, value)
+    return select(x.is_nan() | x.equals(-pymath.inf), pymath.nan, value)
+
+
+@lanewise
+def digamma(x: Lane) -> Lane:
+    """The derivative of log gamma; at 0 an infinity of the sign opposite to x's, NaN at negative integers and -inf."""
+    return through_f64(lambda wide: _digamma(wide, True), x) if x.format.bits == 32 else _digamma(x, False)
+
+
+def _i0(x: Lane, is_wide: bool) -> Lane:
+    precision = "wide" if is_wide else "f64"
+    size = x.abs().at_most(100.0 if is_wide else 715.0)
+    near = horner(size * size, COEFFICIENTS["i0_near", precision])
+    scaled = horner(1.0 / size, COEFFICIENTS["i0_far", precision]) / size.sqrt()
+    if is_wide:
+        far = exp_wide(size, "wide_fine") * scaled
+    else:
+        high, low, twice = exp_unscaled(size)
+        half = power_of_two(twice - x.format.bias - 64, 64)  # e**715 is over the largest number, its Bessel is not
+        far = fma(high, scaled, low * scaled) * half * 2.0**64
+    return select(size < 7.75, near, far)
+
+
+@lanewise
+def i0(x: Lane) -> Lane:
+    """The modified Bessel function of the first kind of order 0; inf where it overflows, NaN stays NaN."""
+    return through_f64(lambda wide: _i0(wide, True), x) if x.format.bits == 32 else _i0(x, False)
