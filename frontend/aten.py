@@ -1,7 +1,7 @@
 """Imports a torch program record into the mlc dialect: walks the nodes, looks up rows, collects what is unsupported.
 
-Rows are functions in the `aten_<family>.py` files; ops that equal an mlc op come from the op declarations. Torch's in-place ops are
-turned into pure ones here, with `aten_views.Views` tracking which tensors share memory.
+Rows are functions in the `aten_<family>.py` files; ops that equal an mlc op come from the op declarations. Torch's
+in-place ops are turned into pure ones here, with `aten_views.Views` tracking which tensors share memory.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,7 @@ from mlc.frontend.aten_rows import ALIASES, IGNORED_KEYWORDS, ROWS, AtenBuilder,
 from mlc.frontend.aten_views import Views, functional_target, written_argument
 from mlc.frontend.graph import GraphBuilder
 from mlc.frontend.record import Arg, Graph, Node, Program, Ref, refs
-from mlc.frontend.report import Report, UnsupportedCase
+from mlc.frontend.report import Report, UnsupportedCaseError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +34,9 @@ _POISON = object()
 """Stands for a value that could not be imported, so that one unsupported op is reported once and not with its users."""
 
 # Checks that torch inserts for its own tracing; sizes they speak of are in the shapes already.
-_DROPPED = re.compile(r"aten\.(_assert_|_functional_assert|sym_constrain_range)|profiler\.|operator\.(le|lt|ge|gt|eq|ne)$")
+_DROPPED = re.compile(
+    r"aten\.(_assert_|_functional_assert|sym_constrain_range)|profiler\.|operator\.(le|lt|ge|gt|eq|ne|and_|or_|not_)$"
+)
 
 
 @dataclass
@@ -47,7 +50,7 @@ class Imported:
 
 
 def import_program(program: Program) -> Imported:
-    """The mlc module of a program. Raises: Unsupported with everything that cannot be compiled."""
+    """The mlc module of a program. Raises: UnsupportedError with everything that cannot be compiled."""
     return _Importer(program).run()
 
 
@@ -55,7 +58,7 @@ def import_program(program: Program) -> Imported:
 def load_rows() -> dict[str, Row]:
     """All rows by target: those of the family files, and those that follow from the op declarations.
 
-    A declaration gives a row to every op that it names (`torch="aten.relu.default"`), and a pointwise op to its ATen namesake.
+    A declaration gives a row to every op it names (`torch="aten.relu.default"`), a pointwise op to its ATen namesake.
     """
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         if module.name.startswith("aten_"):
@@ -87,7 +90,7 @@ def _declared_row(definition: OpDef) -> Row:
 
 
 def find_row(target: str) -> Row | None:
-    """The row of "aten.add.Tensor": its own, or the one of every overload of aten.add; under its other name, if it has one."""
+    """The row of "aten.add.Tensor": its own, or the one for all of aten.add; under its other name, if it has one."""
     rows = load_rows()
     for name in (target, target.rsplit(".", 1)[0]):
         for known in (name, ALIASES.get(name)):
@@ -114,7 +117,8 @@ class _Importer:
         for name in program.user_inputs:
             value = program.graph.values[name]
             if value.shape is None:
-                self.report.add(f"input {name}", "the signature", f"a number ({value.dtype}) cannot be an input; pass a tensor")
+                reason = f"a number ({value.dtype}) cannot be an input; pass a tensor"
+                self.report.add(f"input {name}", "the signature", reason)
             elif value.dtype not in DTYPES:
                 self.report.add(f"input {name}", "the signature", f"dtype {value.dtype} is not supported")
             else:
@@ -134,32 +138,33 @@ class _Importer:
     def check_mutations(self, scope: _Scope) -> None:
         """Reports writes that a caller could see: to buffers, which an artifact does not keep yet, and to inputs."""
         kinds = {spec.name: spec for spec in self.program.inputs}
+        by_target = {spec.target: name for name, spec in kinds.items() if spec.target}
         written = {name for name in scope.views.written if name in kinds}
-        written |= {spec.name for spec in self.program.inputs for o in self.program.outputs if o.kind == "buffer" and o.target == spec.target}
-        written |= {output.target for output in self.program.outputs if output.kind == "user_input"}
+        for output in self.program.outputs:
+            if output.kind != "user":
+                written.add(by_target.get(output.target, output.target))
         for name in sorted(written):
             what = f"buffer {kinds[name].target}" if kinds[name].kind != "user" else f"input {name}"
             loc = scope.views.written.get(name, "the signature")
-            self.report.add(f"write to {what}", loc, "state is not kept between runs; return the new value as an output instead")
+            reason = "state is not kept between runs; return the new value as an output instead"
+            self.report.add(f"write to {what}", loc, reason)
 
     def outputs(self, scope: _Scope) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
-        """Named results, and the output tree with constants (None, numbers) written into it."""
+        """Named results, and the output tree with None written into it; numbers and sizes are 0-D tensors."""
         outputs: list[tuple[str, Any]] = []
-        fixed: list[Any] = []
-        for output in self.program.outputs:
-            if output.kind != "user":
-                continue
+        is_none: list[bool] = []
+        for position, output in enumerate(o for o in self.program.outputs if o.kind == "user"):
             value = scope.arg(output.arg)
-            if value is _POISON:
-                continue
-            if isinstance(value, Dim):
-                value = self.builder.scalar(value, "i64")
-            name = output.arg.name if isinstance(output.arg, Ref) else ""
-            fixed.append(None if is_tensor(value) else {"kind": "none"} if value is None else {"kind": "const", "value": value})
+            name = output.arg.name if isinstance(output.arg, Ref) else f"output{position}"
+            is_none.append(value is None)
+            if isinstance(value, (Dim, bool, int, float)):
+                dtype = "bool" if isinstance(value, bool) else "f64" if isinstance(value, float) else "i64"
+                value = self.builder.scalar(value, dtype)
+            elif isinstance(value, (str, complex)):
+                self.report.add(f"output {name}", "the signature", f"the result {value!r} is no tensor")
             if is_tensor(value):
                 outputs.append((name, value))
-        leaves = iter(fixed)
-        return outputs, _fill_leaves(self.program.output_tree, leaves)
+        return outputs, _with_none(self.program.output_tree, iter(is_none))
 
     def weight(self, target: str) -> Any:
         """A stored tensor as a value; tensors that share memory and layout are one weight."""
@@ -167,18 +172,19 @@ class _Importer:
 
         weight = self.program.weights[target]
         if weight.dtype not in DTYPES:
-            raise UnsupportedCase(f"the weight {target} has dtype {weight.dtype}, which is not supported")
-        key = (id(weight.storage), weight.byte_offset, weight.storage_offset, weight.dtype, weight.shape, weight.strides)
+            raise UnsupportedCaseError(f"the weight {target} has dtype {weight.dtype}, which is not supported")
+        place = (id(weight.storage), weight.byte_offset, weight.storage_offset)
+        key = (*place, weight.dtype, weight.shape, weight.strides)
         if key not in self.weights:
             self.weights[key] = np.ascontiguousarray(weight.array()).reshape(weight.shape)
             self.weight_names[key] = target
         return self.graph.weight(self.weight_names[key], self.weights[key])
 
 
-def _fill_leaves(tree: dict[str, Any], fixed: Any) -> dict[str, Any]:
+def _with_none(tree: dict[str, Any], is_none: Iterator[bool]) -> dict[str, Any]:
     if tree["kind"] == "leaf":
-        return next(fixed, None) or tree
-    return {**tree, "items": [_fill_leaves(item, fixed) for item in tree["items"]]}
+        return {"kind": "none"} if next(is_none, False) else tree
+    return {**tree, "items": [_with_none(item, is_none) for item in tree["items"]]}
 
 
 def _size(size: Any) -> Any:
@@ -219,7 +225,7 @@ class _Scope:
         self.importer.graph.at(loc.file, loc.line, loc.module)
         try:
             result = self.call(node)
-        except (UnsupportedCase, OpError) as error:
+        except (UnsupportedCaseError, OpError) as error:
             self.importer.report.add(node.target, loc, str(error))
             result = _POISON
         except (ValueError, TypeError, AssertionError, NotImplementedError) as error:
@@ -263,11 +269,11 @@ class _Scope:
             # Torch calls sizes that come from data u0, u1, ...
             known = self.importer.program.symbols
             if isinstance(size, Dim) and any(name not in known or name[0] == "u" for name in dims.symbols(size)):
-                raise UnsupportedCase("a size read from a tensor's data; sizes must follow from the inputs' shapes")
+                raise UnsupportedCaseError("a size read from data; sizes must follow from the inputs' shapes")
             return size
         row = find_row(node.target)
         if row is None:
-            raise UnsupportedCase("arithmetic on a number that is no integer size")
+            raise UnsupportedCaseError("arithmetic on a number that is no integer size")
         self.importer.builder.outs = [value]
         return row(self.importer.builder, *(self.arg(arg) for arg in node.args))
 
@@ -296,8 +302,9 @@ class _Scope:
     def spelt(self, name: str, value: Any) -> Any:
         """The value with its sizes written as torch wrote them, which later sizes are computed from."""
         recorded = self.graph.values.get(name)
-        if recorded is None or recorded.shape is None or not is_tensor(value) or len(recorded.shape) != len(value.shape):
+        if recorded is None or recorded.shape is None or not is_tensor(value):
             return value
+        assert len(recorded.shape) == len(value.shape), f"{name} is {value.type}, torch has {recorded.shape}"
         return self.importer.builder.reshape(value, [_size(size) for size in recorded.shape])
 
     def arg(self, arg: Arg) -> Any:
@@ -319,7 +326,7 @@ class _Scope:
                 self.env[name] = value  # what an in-place op returns is the tensor itself
         elif name not in self.env:
             if name not in self.weights:
-                raise UnsupportedCase("a choice that depends on sizes")
+                raise UnsupportedCaseError("a choice that depends on sizes")
             self.env[name] = self.importer.weight(self.weights[name])
         return self.env[name]
 
@@ -350,7 +357,7 @@ class _Scope:
         builder = self.importer.builder
         count = sequences[0].shape[0]
         if not isinstance(count, int):
-            raise UnsupportedCase(f"a scan over a dynamic length ({count}); export it with a fixed length")
+            raise UnsupportedCaseError(f"a scan over a dynamic length ({count}); export it with a fixed length")
         rows: list[list[Any]] = []
         for step in range(count):
             items = [builder.squeeze(builder.slice(x, 0, step, step + 1), 0) for x in sequences]
@@ -367,9 +374,9 @@ class _Scope:
         results = scope.run(graph.outputs)
         written = [name for name in scope.views.written if name in env]
         if written:
-            raise UnsupportedCase("a subgraph that writes to its operands in place")
+            raise UnsupportedCaseError("a subgraph that writes to its operands in place")
         if any(result is _POISON for result in results):
-            raise UnsupportedCase("its subgraph holds an unsupported op")
+            raise UnsupportedCaseError("its subgraph holds an unsupported op")
         return results
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlc.frontend.aten_rows import AtenBuilder, row
-from mlc.frontend.report import UnsupportedCase
+from mlc.frontend.report import UnsupportedCaseError
 
 
 @row("aten.gelu")
@@ -53,7 +53,7 @@ def prelu(b: AtenBuilder, x: Any, weight: Any) -> Any:
 @row("aten.rrelu", "aten.rrelu_with_noise")
 def rrelu(b: AtenBuilder, x: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Any:
     if training:
-        raise UnsupportedCase("rrelu in training mode; call model.eval() before export")
+        raise UnsupportedCaseError("rrelu in training mode; call model.eval() before export")
     return leaky_relu(b, x, (lower + upper) / 2)
 
 
@@ -231,7 +231,7 @@ def cross_entropy_loss(
     if label_smoothing == 0 and len(target.shape) < len(x.shape):
         return nll_loss(b, log_probabilities, target, weight, reduction, ignore_index)
     if weight is not None or len(target.shape) < len(x.shape):
-        raise UnsupportedCase("cross entropy with label smoothing, or class weights on probabilities; write it out")
+        raise UnsupportedCaseError("cross entropy with label smoothing or class weights on probabilities; write it out")
     if label_smoothing:
         even = label_smoothing / x.shape[axis]
         target = b.add(b.mul(target, 1 - label_smoothing, x.dtype), even, x.dtype)

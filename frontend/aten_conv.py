@@ -7,7 +7,7 @@ from typing import Any
 
 from mlc.dialects import dims
 from mlc.frontend.aten_rows import AtenBuilder, row
-from mlc.frontend.report import UnsupportedCase
+from mlc.frontend.report import UnsupportedCaseError
 
 
 def _each(value: Any, rank: int) -> list[Any]:
@@ -40,8 +40,9 @@ def conv(
     else:
         low = high = _each(padding, rank)
     result = b.op(
-        "conv", x, weight, bias, strides=_each(stride, rank), pads_low=low, pads_high=high, dilations=dilations, groups=groups
-    )
+        "conv", x, weight, bias, strides=_each(stride, rank), pads_low=low, pads_high=high, dilations=dilations,
+        groups=groups,
+    )  # fmt: skip
     return b.squeeze(result, 0) if is_single else result
 
 
@@ -80,7 +81,9 @@ def conv_tbc(b: AtenBuilder, x: Any, weight: Any, bias: Any, pad: int = 0) -> An
 # --- pooling ---
 
 
-def _ceil_pads(b: AtenBuilder, x: Any, kernel: list[int], strides: list[int], low: list[int], dilations: list[int]) -> list[Any]:
+def _ceil_pads(
+    b: AtenBuilder, x: Any, kernel: list[int], strides: list[int], low: list[int], dilations: list[int]
+) -> list[Any]:
     """Extra high padding that makes room for ceil mode's windows; one that starts beyond the input does not count."""
     extra = []
     for axis, (k, s, p, d) in enumerate(zip(kernel, strides, low, dilations, strict=True)):
@@ -91,7 +94,7 @@ def _ceil_pads(b: AtenBuilder, x: Any, kernel: list[int], strides: list[int], lo
             if s == 1:
                 missing = 0
             else:
-                raise UnsupportedCase("pooling in ceil mode over a dynamic size")
+                raise UnsupportedCaseError("pooling in ceil mode over a dynamic size")
         windows = dims.ceildiv(span, s) + 1
         if isinstance(windows, int) and (windows - 1) * s >= size + p:
             missing = 0
@@ -104,7 +107,9 @@ def _window(b: AtenBuilder, x: Any, rank: int, kernel: Any, stride: Any, padding
     return kernel, _each(stride, rank) if stride else kernel, _each(padding, rank), _each(dilation, rank)
 
 
-def _max_pool(b: AtenBuilder, op: str, rank: int, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
+def _max_pool(
+    b: AtenBuilder, op: str, rank: int, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> Any:
     kernel, strides, low, dilations = _window(b, x, rank, kernel, stride, padding, dilation)
     x, is_single = _batched(b, x, rank)
     extra = _ceil_pads(b, x, kernel, strides, low, dilations) if ceil else [0] * rank
@@ -145,7 +150,7 @@ for _rank in (1, 2, 3):
         )  # fmt: skip
         if divisor_override:
             if ceil_mode or not count_include_pad:
-                raise UnsupportedCase("avg_pool with divisor_override in ceil mode or without padding in its count")
+                raise UnsupportedCaseError("avg_pool with divisor_override in ceil mode or not counting padding")
             result = b.mul(result, math.prod(kernel) / divisor_override, x.dtype)
         return b.squeeze(result, 0) if is_single else result
 
@@ -188,16 +193,18 @@ def _adaptive(b: AtenBuilder, op: str, whole: str, x: Any, output_size: Any, ran
 
 @row("aten.lp_pool2d")
 def lp_pool(b: AtenBuilder, *args: Any) -> Any:
-    raise UnsupportedCase("lp_pool; write it as avg_pool of powers")
+    raise UnsupportedCaseError("lp_pool; write it as avg_pool of powers")
 
 
 # --- resampling ---
 
 
 def _resize(b: AtenBuilder, x: Any, mode: str, align_corners: bool, scales: list[float] | None, **attrs: Any) -> Any:
-    """To the sizes that torch records. Scale factors that the model gives are used as they are, not recomputed from sizes."""
+    """To the sizes that torch records; scale factors that the model gives are used as they are."""
     sizes = b.out_shape[2:]
-    coordinate = "align_corners" if align_corners else "asymmetric" if mode == "nearest" and "nearest" not in attrs else "half_pixel"
+    coordinate = "align_corners" if align_corners else "half_pixel"
+    if mode == "nearest" and "nearest" not in attrs:
+        coordinate = "asymmetric"
     given = [float(s) for s in scales] if scales and all(s is not None for s in scales) and not align_corners else []
     attrs.setdefault("nearest", "floor")
     return b.op("resize", x, sizes=sizes, mode=mode, coordinate=coordinate, scales=given, **attrs)
@@ -223,7 +230,7 @@ for _rank, _names in ((1, ("linear1d",)), (2, ("bilinear2d", "bicubic2d")), (3, 
 
 @row("aten._upsample_bilinear2d_aa", "aten._upsample_bicubic2d_aa")
 def antialiased(b: AtenBuilder, x: Any, output_size: Any, align_corners: bool, *scales: Any, **kw: Any) -> Any:
-    raise UnsupportedCase("antialiased interpolation; resize before the model")
+    raise UnsupportedCaseError("antialiased interpolation; resize before the model")
 
 
 def _scales(scales: Any, kwargs: dict[str, Any]) -> list[float] | None:

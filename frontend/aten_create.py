@@ -7,7 +7,7 @@ from typing import Any
 
 from mlc.dialects import dims
 from mlc.frontend.aten_rows import AtenBuilder, is_float, is_tensor, row
-from mlc.frontend.report import UnsupportedCase
+from mlc.frontend.report import UnsupportedCaseError
 
 
 @row("aten.full", "aten.full_like", "aten.fill")
@@ -37,7 +37,7 @@ def ones(b: AtenBuilder, *args: Any, **kwargs: Any) -> Any:
 
 @row("aten.arange")
 def arange(b: AtenBuilder, *args: Any, **kwargs: Any) -> Any:
-    start, end, step = _range_arguments(args, kwargs)
+    start, step = _range_arguments(args, kwargs)
     dtype, [size] = b.out_dtype, b.out_shape
     if any(isinstance(number, float) for number in (start, step)):
         steps = b.mul(b.iota(size, dtype), step, dtype)
@@ -45,13 +45,14 @@ def arange(b: AtenBuilder, *args: Any, **kwargs: Any) -> Any:
     return b.iota(size, dtype, start, step)
 
 
-def _range_arguments(args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+def _range_arguments(args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """(start, step); the end is in the result's size."""
     values = [*args]
     if len(values) == 1 and "end" not in kwargs:
         values.insert(0, 0)
     names = ("start", "end", "step")
     given = dict(zip(names, values, strict=False)) | {n: kwargs[n] for n in names if n in kwargs}
-    return given.get("start", 0), given["end"], given.get("step", 1)
+    return given.get("start", 0), given.get("step", 1)
 
 
 @row("aten.linspace")
@@ -59,7 +60,7 @@ def linspace(b: AtenBuilder, start: Any, end: Any, steps: Any, **kwargs: Any) ->
     """Counted from the nearer end, as torch has it, so that both ends are exact."""
     dtype = b.out_dtype
     if not isinstance(steps, int) or not is_float(dtype) or is_tensor(start) or is_tensor(end):
-        raise UnsupportedCase("linspace with a dynamic count, tensor ends or an integer result")
+        raise UnsupportedCaseError("linspace with a dynamic count, tensor ends or an integer result")
     if steps == 1:
         return b.full([1], start, dtype)
     step = (end - start) / (steps - 1)
@@ -97,7 +98,7 @@ def triu(b: AtenBuilder, x: Any, diagonal: Any = 0) -> Any:
 
 @row("aten.tril_indices", "aten.triu_indices")
 def triangle_indices(b: AtenBuilder, *args: Any, **kwargs: Any) -> Any:
-    raise UnsupportedCase("tril_indices and triu_indices; compute them outside the model, as a buffer")
+    raise UnsupportedCaseError("tril_indices and triu_indices; compute them outside the model, as a buffer")
 
 
 @row("aten.cartesian_prod")

@@ -6,7 +6,7 @@ from typing import Any
 
 from mlc.dialects import dims
 from mlc.frontend.aten_rows import AtenBuilder, is_tensor, row
-from mlc.frontend.report import UnsupportedCase
+from mlc.frontend.report import UnsupportedCaseError
 
 # --- reading ---
 
@@ -38,7 +38,8 @@ def take_along_dim(b: AtenBuilder, x: Any, indices: Any, dim: int | None = None)
         return take(b, x, b.reshape(indices, [dims.product(indices.shape)]))
     axis = b.axis(x, dim)
     lead = [1 if i == axis else size for i, size in enumerate(x.shape)]
-    return b.op("gather_elements", x, _broadcast(b, indices, [*lead[:axis], indices.shape[axis], *lead[axis + 1 :]]), axis=axis)
+    wanted = [*lead[:axis], indices.shape[axis], *lead[axis + 1 :]]
+    return b.op("gather_elements", x, _broadcast(b, indices, wanted), axis=axis)
 
 
 def _broadcast(b: AtenBuilder, x: Any, shape: list[Any]) -> Any:
@@ -66,10 +67,10 @@ def _grid(b: AtenBuilder, x: Any, indices: list[Any]) -> tuple[int, list[Any], b
     """(first indexed axis, the integer tensors as one broadcast shape, whether the axes are neighbours)."""
     axes = [axis for axis, one in enumerate(indices) if one is not None]
     if not axes:
-        raise UnsupportedCase("indexing without an index")
+        raise UnsupportedCaseError("indexing without an index")
     tensors = [indices[axis] for axis in axes]
     if any(one.dtype == "bool" for one in tensors):
-        raise UnsupportedCase("a mask as an index: the result's size depends on data; use where or masked_fill")
+        raise UnsupportedCaseError("a mask as an index: the result's size depends on data; use where or masked_fill")
     tensors = [b.cast(one, "i64") for one in tensors]
     if len(tensors) > 1:
         rank = max(len(one.shape) for one in tensors)
@@ -130,7 +131,7 @@ def _masked_write(b: AtenBuilder, x: Any, indices: list[Any], values: Any) -> An
     mask = indices[lead]
     covered = lead + len(mask.shape)
     if values.shape and (len(values.shape) > len(x.shape) - covered and not _is_one(values.shape[0])):
-        raise UnsupportedCase("x[mask] = values with one value for each true element; use where")
+        raise UnsupportedCaseError("x[mask] = values with one value for each true element; use where")
     if len(values.shape) > len(x.shape) - covered:
         values = b.squeeze(values, 0)
     mask = b.reshape(mask, [*mask.shape, *[1] * (len(x.shape) - covered)])
@@ -143,7 +144,8 @@ def _is_one(size: Any) -> bool:
 
 # What the schemas call the reductions.
 _REDUCTIONS = {
-    None: "none", "add": "add", "multiply": "mul", "sum": "add", "prod": "mul", "amax": "max", "amin": "min", "mean": "mean",
+    None: "none", "add": "add", "multiply": "mul", "sum": "add", "prod": "mul", "amax": "max", "amin": "min",
+    "mean": "mean",
 }  # fmt: skip
 
 
@@ -158,12 +160,14 @@ def scatter_add(b: AtenBuilder, x: Any, dim: int, index: Any, src: Any) -> Any:
 
 
 @row("aten.scatter_reduce")
-def scatter_reduce(b: AtenBuilder, x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Any:
+def scatter_reduce(
+    b: AtenBuilder, x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True
+) -> Any:
     kind = _REDUCTIONS[reduce]
     if not include_self:
         neutral = {"add": 0, "mul": 1, "mean": 0}
         if kind not in neutral or kind == "mean":
-            raise UnsupportedCase(f"scatter_reduce({reduce!r}, include_self=False)")
+            raise UnsupportedCaseError(f"scatter_reduce({reduce!r}, include_self=False)")
         touched = _scattered(b, b.full(x.shape, 0, "i32"), dim, index, 1, "none")
         x = b.where(b.binary("ne", touched, 0, "i32"), neutral[kind], x, x.dtype)
     return _scattered(b, x, dim, index, src, kind)
@@ -216,7 +220,7 @@ def index_reduce(
     b: AtenBuilder, x: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True
 ) -> Any:
     if not include_self:
-        raise UnsupportedCase("index_reduce(include_self=False)")
+        raise UnsupportedCaseError("index_reduce(include_self=False)")
     lines, axis = _lines(b, x, dim, index)
     return b.op("scatter_elements", x, lines, source, axis=axis, reduce=_REDUCTIONS[reduce])
 
@@ -237,4 +241,4 @@ def masked_scatter(b: AtenBuilder, x: Any, mask: Any, source: Any) -> Any:
 
 @row("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
 def embedding_bag(b: AtenBuilder, weight: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
-    raise UnsupportedCase("embedding_bag; use embedding and a reduction over fixed-length rows")
+    raise UnsupportedCaseError("embedding_bag; use embedding and a reduction over fixed-length rows")

@@ -7,7 +7,7 @@ from typing import Any
 
 from mlc.dialects import dims
 from mlc.frontend.aten_rows import AtenBuilder, alias, row
-from mlc.frontend.report import UnsupportedCase
+from mlc.frontend.report import UnsupportedCaseError
 
 alias("aten.linalg_matmul", "aten.matmul")
 alias("aten.ger", "aten.outer")
@@ -111,7 +111,7 @@ def linear(b: AtenBuilder, x: Any, weight: Any, bias: Any = None) -> Any:
 def bilinear(b: AtenBuilder, x: Any, y: Any, weight: Any, bias: Any = None) -> Any:
     """out[..., o] = sum over i, j of x[..., i] weight[o, i, j] y[..., j]."""
     if hasattr(bias, "__len__"):
-        raise UnsupportedCase("_trilinear; export nn.Bilinear without decompositions")
+        raise UnsupportedCaseError("_trilinear; export nn.Bilinear without decompositions")
     outputs, left, right = weight.shape
     rows = b.reshape(x, [dims.product(x.shape[:-1]), left])
     mixed = _matmul(b, rows, b.reshape(b.transpose(weight, [1, 0, 2]), [left, outputs * right]))
@@ -186,7 +186,10 @@ def _parse_equation(equation: str, ranks: list[int]) -> tuple[list[str], str]:
     left, arrow, right = equation.partition("->")
     operands = left.split(",")
     spare = [chr(0x3B1 + i) for i in range(max(ranks) + 1)]
-    counts = [rank - len(text.replace("...", "")) if "..." in text else 0 for text, rank in zip(operands, ranks, strict=True)]
+    counts = [
+        rank - len(text.replace("...", "")) if "..." in text else 0
+        for text, rank in zip(operands, ranks, strict=True)
+    ]
     width = max(counts, default=0)
     ellipsis = spare[:width]
     inputs = [
@@ -255,7 +258,7 @@ def attention(
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     if dropout_p:
-        raise UnsupportedCase("attention dropout in training mode; call model.eval() before export")
+        raise UnsupportedCaseError("attention dropout in training mode; call model.eval() before export")
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     lead = list(b.out_shape[:-2])
     if len(lead) == 0:
@@ -272,7 +275,8 @@ def attention(
         attn_mask = b.cast(attn_mask, query.dtype)
     if attn_mask is not None:
         attn_mask = _mask(b, attn_mask, [*lead, query.shape[-2], key.shape[-2]])
-    return b.reshape(b.op("attention", query, key, value, attn_mask, scale=float(scale), is_causal=is_causal), b.out_shape)
+    result = b.op("attention", query, key, value, attn_mask, scale=float(scale), is_causal=is_causal)
+    return b.reshape(result, b.out_shape)
 
 
 def _mask(b: AtenBuilder, mask: Any, shape: list[Any]) -> Any:
@@ -302,7 +306,7 @@ def grouped_mm(b: AtenBuilder, x: Any, weight: Any, offs: Any, *args: Any) -> An
     """
     groups = weight.shape[0]
     if len(x.shape) != 2 or len(weight.shape) != 3 or not isinstance(groups, int):
-        raise UnsupportedCase("grouped_mm of other than [M, K] by a static number of [K, N]")
+        raise UnsupportedCaseError("grouped_mm of other than [M, K] by a static number of [K, N]")
     result = None
     place = b.unsqueeze(b.iota(x.shape[0], offs.dtype), 1)
     for group in range(groups):

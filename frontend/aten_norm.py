@@ -7,7 +7,7 @@ from typing import Any
 from mlc.dialects import dims
 from mlc.frontend.aten_rows import AtenBuilder, row
 from mlc.frontend.record import NUMPY_DTYPES
-from mlc.frontend.report import UnsupportedCase
+from mlc.frontend.report import UnsupportedCaseError
 
 
 @row("aten.layer_norm")
@@ -68,7 +68,7 @@ def instance_norm(
     if not use_input_stats:
         return _from_statistics(b, x, weight, bias, running_mean, running_var, eps)
     if not isinstance(x.shape[1], int):
-        raise UnsupportedCase("instance_norm of a dynamic number of channels")
+        raise UnsupportedCaseError("instance_norm of a dynamic number of channels")
     return b.op("group_norm", x, weight, bias, groups=x.shape[1], epsilon=eps)
 
 
@@ -78,7 +78,7 @@ def batch_norm(
     momentum: float, eps: float, cudnn_enabled: bool = True,
 ) -> Any:  # fmt: skip
     if training or running_mean is None:
-        raise UnsupportedCase("batch_norm in training mode; call model.eval() before export")
+        raise UnsupportedCaseError("batch_norm in training mode; call model.eval() before export")
     return _from_statistics(b, x, weight, bias, running_mean, running_var, eps)
 
 

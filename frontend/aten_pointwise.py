@@ -6,11 +6,10 @@ import math
 from typing import Any
 
 import ml_dtypes
-
 from mlc.dialects.types import DTYPES
 from mlc.frontend.aten_rows import AtenBuilder, alias, is_float, is_tensor, row
 from mlc.frontend.record import NUMPY_DTYPES, Scalar
-from mlc.frontend.report import UnsupportedCase
+from mlc.frontend.report import UnsupportedCaseError
 
 alias("aten.absolute", "aten.abs")
 alias("aten.negative", "aten.neg")
@@ -86,9 +85,9 @@ def true_divide(b: AtenBuilder, x: Any, y: Any = 1) -> Any:
     return b.div(x, y, b.out_dtype)
 
 
-for _target, _op in (("operator.add", "add"), ("operator.sub", "sub"), ("operator.mul", "mul"), ("operator.pow", "pow")):
+for _op in ("add", "sub", "mul", "pow"):
 
-    @row(_target)
+    @row(f"operator.{_op}")
     def _on_sizes(b: AtenBuilder, x: Any, y: Any, name: str = _op) -> Any:
         return b.binary(name, x, y, b.out_dtype)
 
@@ -192,7 +191,7 @@ for _op in ("floor", "ceil", "trunc"):
 @row("aten.where")
 def where(b: AtenBuilder, condition: Any, x: Any = None, y: Any = None) -> Any:
     if x is None:
-        raise UnsupportedCase("the size of its result depends on data; use the three-operand where")
+        raise UnsupportedCaseError("the size of its result depends on data; use the three-operand where")
     return b.where(condition, x, y, b.out_dtype)
 
 
@@ -294,7 +293,7 @@ def copy(b: AtenBuilder, x: Any, source: Any, non_blocking: bool = False) -> Any
 @row("aten.dropout", "aten.feature_dropout", "aten.alpha_dropout", "aten.feature_alpha_dropout", "aten.native_dropout")
 def dropout(b: AtenBuilder, x: Any, p: float, train: bool | None) -> Any:
     if train and p > 0:
-        raise UnsupportedCase("dropout in training mode; call model.eval() before export")
+        raise UnsupportedCaseError("dropout in training mode; call model.eval() before export")
     return (x, b.full(x.shape, True, "bool")) if len(b.outs) > 1 else x
 
 
@@ -305,17 +304,19 @@ def scalar_tensor(b: AtenBuilder, value: Any, dtype: Scalar | None = None) -> An
 
 @row("aten.imag", "aten.complex", "aten.polar", "aten.view_as_real", "aten.view_as_complex")
 def no_complex(b: AtenBuilder, *args: Any) -> Any:
-    raise UnsupportedCase("complex numbers are not supported; keep real and imaginary parts apart")
+    raise UnsupportedCaseError("complex numbers are not supported; keep real and imaginary parts apart")
 
 
 @row("aten.item", "aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten.unique_dim", "aten._unique2")
 def depends_on_data(b: AtenBuilder, *args: Any, **kwargs: Any) -> Any:
-    raise UnsupportedCase("a size or number read from a tensor's data at run time; sizes must follow from the inputs' shapes")
+    raise UnsupportedCaseError("a size or number read from data at run time; sizes must follow from the inputs' shapes")
 
 
-@row("aten.rand", "aten.randn", "aten.rand_like", "aten.randn_like", "aten.randint", "aten.bernoulli", "aten.multinomial")
+@row(
+    "aten.rand", "aten.randn", "aten.rand_like", "aten.randn_like", "aten.randint", "aten.bernoulli", "aten.multinomial"
+)  # fmt: skip
 def random(b: AtenBuilder, *args: Any, **kwargs: Any) -> Any:
-    raise UnsupportedCase("random numbers; pass them in as an input")
+    raise UnsupportedCaseError("random numbers; pass them in as an input")
 
 
 # --- special functions ---

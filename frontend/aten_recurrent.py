@@ -1,6 +1,6 @@
 """ATen rows: LSTM, GRU and RNN, layers and cells.
 
-Torch keeps one weight matrix a layer and direction with its gates stacked in its own order; mlc's ops have ONNX's orders.
+Torch keeps one weight matrix a layer and direction with its gates stacked in its own order; mlc's ops have ONNX's.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlc.frontend.aten_rows import AtenBuilder, row
-from mlc.frontend.report import UnsupportedCase
+from mlc.frontend.report import UnsupportedCaseError
 
 # For each of mlc's gates, its place in torch's stack: LSTM i f g o -> i o f c; GRU r z n -> z r h.
 _LSTM_GATES = (0, 3, 1, 2)
@@ -27,7 +27,7 @@ def _layers(
 ) -> tuple[Any, list[Any]]:  # fmt: skip
     """All layers of a recurrent module: (outputs, final states as [layers * directions, B, H] each)."""
     if train and dropout > 0 and num_layers > 1:
-        raise UnsupportedCase("dropout in training mode; call model.eval() before export")
+        raise UnsupportedCaseError("dropout in training mode; call model.eval() before export")
     is_single = len(x.shape) == 2
     if is_single:
         x, states = b.unsqueeze(x, 1), [b.unsqueeze(state, 1) for state in states]
@@ -36,7 +36,7 @@ def _layers(
     directions = 2 if bidirectional else 1
     per_cell = 4 if has_biases else 2
     if len(params) != num_layers * directions * per_cell:
-        raise UnsupportedCase("an LSTM with projections (proj_size)")
+        raise UnsupportedCaseError("an LSTM with projections (proj_size)")
     finals: list[list[Any]] = [[] for _ in states]
     for layer in range(num_layers):
         cells = [params[(layer * directions + d) * per_cell :][:per_cell] for d in range(directions)]

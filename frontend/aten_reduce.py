@@ -7,7 +7,7 @@ from typing import Any
 
 from mlc.dialects import dims
 from mlc.frontend.aten_rows import AtenBuilder, alias, is_float, row
-from mlc.frontend.report import UnsupportedCase
+from mlc.frontend.report import UnsupportedCaseError
 
 alias("aten.special_logsumexp", "aten.logsumexp")
 alias("aten.msort", "aten.sort")
@@ -117,7 +117,7 @@ def _spread(b: AtenBuilder, x: Any, dim: Any, correction: float, keepdim: bool) 
 
 
 def _spread_arguments(args: Any, kwargs: dict[str, Any]) -> tuple[Any, float, bool]:
-    """(dim, correction, keepdim) of the overloads (unbiased), (dim, unbiased, keepdim) and (dim, *, correction, keepdim)."""
+    """(dim, correction, keepdim) from (unbiased), (dim, unbiased, keepdim) or (dim, *, correction, keepdim)."""
     values = list(args)
     dim = kwargs.get("dim")
     unbiased: Any = kwargs.get("unbiased")
@@ -185,7 +185,7 @@ def matrix_norm(b: AtenBuilder, x: Any, ord: Any = None, dim: Any = None, keepdi
         ord, dim = None, ord
     axes = b.axes(x, dim)
     if ord is not None and ord != "fro" and len(axes) != 1:
-        raise UnsupportedCase(f"the matrix norm {ord}")
+        raise UnsupportedCaseError(f"the matrix norm {ord}")
     return _norm(b, x, 2 if ord is None or ord == "fro" else ord, axes, keepdim)
 
 
@@ -346,7 +346,7 @@ def _buckets(b: AtenBuilder, x: Any, edges: Any, is_right: bool) -> Any:
 def histc(b: AtenBuilder, x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """Counts in equal bins of [min, max]; the last one is closed."""
     if min == max:
-        raise UnsupportedCase("histc over the data's own range; give min and max")
+        raise UnsupportedCaseError("histc over the data's own range; give min and max")
     flat = b.reshape(x, [dims.product(x.shape)])
     spot = b.op("floor", b.mul(b.sub(flat, float(min), x.dtype), bins / (max - min), x.dtype))
     is_top = b.binary("eq", flat, float(max), x.dtype)

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-
 from mlc.dialects import dims
 from mlc.dialects.dims import Dim
 from mlc.dialects.types import DTYPES
 from mlc.frontend.record import NUMPY_DTYPES, Scalar, Value
-from mlc.frontend.report import UnsupportedCase
+from mlc.frontend.report import UnsupportedCaseError
 from mlc.frontend.shape_values import Sizes
 
 Row = Callable[..., Any]
@@ -20,7 +19,7 @@ ROWS: dict[str, Row] = {}
 
 # Arguments that say nothing about values.
 IGNORED_KEYWORDS = frozenset(
-    {"layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "requires_grad", "generator", "implicit"}
+    {"layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "requires_grad", "generator"}
 )
 
 
@@ -90,9 +89,9 @@ class AtenBuilder:
         if isinstance(value, Dim):
             return self.op("dim_value", value=value, dtype=dtype)
         if isinstance(value, complex):
-            raise UnsupportedCase("complex numbers are not supported; keep real and imaginary parts apart")
+            raise UnsupportedCaseError("complex numbers are not supported; keep real and imaginary parts apart")
         if dtype not in DTYPES:
-            raise UnsupportedCase(f"dtype {dtype} is not supported")
+            raise UnsupportedCaseError(f"dtype {dtype} is not supported")
         if not is_float(dtype) and dtype != "bool":
             value = int(value)
             info = np.iinfo(NUMPY_DTYPES[dtype])
@@ -106,7 +105,7 @@ class AtenBuilder:
         if is_tensor(value) or isinstance(value, Dim):
             return self.expand(self.scalar(value, dtype), shape)
         if dtype not in DTYPES:
-            raise UnsupportedCase(f"dtype {dtype} is not supported")
+            raise UnsupportedCaseError(f"dtype {dtype} is not supported")
         return self.op("full", shape=list(shape), value=value, dtype=dtype)
 
     def iota(self, size: Any, dtype: str, start: Any = 0, step: int = 1) -> Any:
@@ -118,7 +117,7 @@ class AtenBuilder:
         if dtype is None or x.dtype == dtype:
             return x
         if dtype not in DTYPES:
-            raise UnsupportedCase(f"dtype {dtype} is not supported")
+            raise UnsupportedCaseError(f"dtype {dtype} is not supported")
         return self.op("cast", x, dtype=dtype)
 
     # --- types ---

@@ -7,7 +7,7 @@ from typing import Any
 from mlc.dialects import dims
 from mlc.frontend.aten_rows import AtenBuilder, alias, row
 from mlc.frontend.aten_views import part_sizes, replace_region
-from mlc.frontend.report import UnsupportedCase
+from mlc.frontend.report import UnsupportedCaseError
 
 alias("aten.concat", "aten.cat")
 alias("aten.concatenate", "aten.cat")
@@ -23,9 +23,10 @@ alias("aten.row_stack", "aten.vstack")
 
 
 @row(
-    "aten.view", "aten.reshape", "aten._unsafe_view", "aten.view_as", "aten.reshape_as", "aten.flatten", "aten.unflatten",
-    "aten.unsqueeze", "aten.squeeze", "aten.ravel", "aten._reshape_alias", "aten.view_copy", "aten.unsqueeze_copy",
-    "aten.squeeze_copy", "aten.atleast_1d", "aten.atleast_2d", "aten.atleast_3d", "prims.collapse_view", "prims.split_dim",
+    "aten.view", "aten.reshape", "aten._unsafe_view", "aten.view_as", "aten.reshape_as", "aten.flatten",
+    "aten.unflatten", "aten.unsqueeze", "aten.squeeze", "aten.ravel", "aten._reshape_alias", "aten.view_copy",
+    "aten.unsqueeze_copy", "aten.squeeze_copy", "aten.atleast_1d", "aten.atleast_2d", "aten.atleast_3d",
+    "prims.collapse_view", "prims.split_dim",
 )  # fmt: skip
 def reshape(b: AtenBuilder, x: Any, *args: Any, **kwargs: Any) -> Any:
     if b.out_dtype != x.dtype:  # view(dtype)
@@ -140,7 +141,7 @@ def _parts(b: AtenBuilder, x: Any, sizes: list[Any], axis: int) -> list[Any]:
 def unbind(b: AtenBuilder, x: Any, dim: int = 0) -> Any:
     axis = b.axis(x, dim)
     if not isinstance(x.shape[axis], int):
-        raise UnsupportedCase("unbind of a dynamic dimension")
+        raise UnsupportedCaseError("unbind of a dynamic dimension")
     return [b.squeeze(b.slice(x, axis, i, i + 1), axis) for i in range(x.shape[axis])]
 
 
@@ -208,7 +209,7 @@ def unfold(b: AtenBuilder, x: Any, dimension: int, size: int, step: int) -> Any:
 
 @row("aten.as_strided", "aten.as_strided_copy")
 def as_strided(b: AtenBuilder, x: Any, size: list[Any], stride: list[Any], storage_offset: Any = None) -> Any:
-    """Any strides, as a gather from the flat elements; the operand must be laid out row by row, as it is here always."""
+    """Any strides, as a gather from the flat elements of an operand laid out row by row, as torch's mostly are."""
     total = dims.product(x.shape)
     flat = b.reshape(x, [total])
     at = b.iota(1, "i64", storage_offset or 0)
@@ -293,7 +294,7 @@ def repeat(b: AtenBuilder, x: Any, repeats: list[Any]) -> Any:
 @row("aten.repeat_interleave")
 def repeat_interleave(b: AtenBuilder, x: Any, repeats: Any, dim: int | None = None, output_size: Any = None) -> Any:
     if hasattr(repeats, "shape"):
-        raise UnsupportedCase("repeat_interleave by a tensor of counts: the result's size depends on data")
+        raise UnsupportedCaseError("repeat_interleave by a tensor of counts: the result's size depends on data")
     if dim is None:
         x, dim = b.reshape(x, [dims.product(x.shape)]), 0
     axis = b.axis(x, dim)

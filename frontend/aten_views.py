@@ -1,7 +1,8 @@
 """Which tensors of a torch graph share memory, so that in-place ops can be imported as pure ones.
 
-A view (`x[1:]`, `x.t()`) hangs on the tensor it views. A write to a tensor gives it a new value; the write is carried up to what it
-views by scattering it back, and everything else below is stale: it is taken again, from its parent, when it is next read.
+A view (`x[1:]`, `x.t()`) hangs on the tensor it views. A write to a tensor gives it a new value; the write is carried
+up to what it views by scattering it back, and everything else below is stale: it is taken again, from its parent, when
+it is next read.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from mlc.frontend.record import Graph, Loc, Node, Ref
-from mlc.frontend.report import UnsupportedCase
+from mlc.frontend.report import UnsupportedCaseError
 
 if TYPE_CHECKING:
     from mlc.frontend.aten_rows import AtenBuilder
@@ -25,7 +26,9 @@ _RESHAPES = {"view", "unsqueeze", "squeeze", "_unsafe_view", "flatten", "unflatt
 _PERMUTES = {"permute", "transpose", "t", "numpy_T", "swapaxes", "movedim"}
 _REGIONS = {"slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind", "tensor_split"}
 # A view or a copy, as strides have it: fine unless the other one is also read after a write.
-_MAYBE = {"contiguous", "reshape", "to", "ravel", "expand", "expand_as", "diagonal", "as_strided", "unfold", "reshape_as"}
+_MAYBE = {
+    "contiguous", "reshape", "to", "ravel", "expand", "expand_as", "diagonal", "as_strided", "unfold", "reshape_as"
+}  # fmt: skip
 _VIEWS = _SAME | _RESHAPES | _PERMUTES | _REGIONS | _MAYBE
 
 
@@ -100,21 +103,22 @@ class Views:
         self.written.setdefault(name, loc)
 
     def _spoil(self, name: str, kept: set[str]) -> None:
-        """Marks what was taken from `name` as stale, but for the `kept`; outputs of in-place ops are the tensor itself."""
+        """Marks what was taken from `name` as stale, but for the `kept`."""
         for child in self.children.get(name, []):
             if child not in kept:
                 self.stale.add(child)
                 self._spoil(child, set())
 
     def _check_known(self, node: Node, name: str, parent: str, loc: Loc) -> None:
-        """Refuses a write through what may or may not be a copy, unless nothing but the written name is read any more."""
+        """Refuses a write through what may or may not be a copy, unless only the written name is read any more."""
         if _base(node.target) not in _MAYBE:
             return
         readers = [n for n in self.graph.nodes if any(ref.name == parent for ref in n.inputs())]
         later = [n for n in readers if n is not node and self.order[id(n)] > self.order[id(node)]]
         outputs = {ref.name for ref in self.graph.outputs if isinstance(ref, Ref)}
         if later or self.root(parent) in outputs or parent in outputs:
-            raise UnsupportedCase(f"an in-place write ({loc}) through {node.target}, which may copy; use .clone() there")
+            what = f"an in-place write ({loc}) through {node.target}, which may copy"
+            raise UnsupportedCaseError(f"{what}; use .clone() there")
 
     def _scattered(self, scope: Any, node: Node, name: str, old: Any, new: Any) -> Any:
         """The viewed tensor `old` with the view replaced by `new`."""
@@ -133,7 +137,7 @@ class Views:
             dim, start, end, step, is_select = _region(builder, base, args, node.kwargs, old, index)
             patch = builder.unsqueeze(new, dim) if is_select else new
             return replace_region(builder, old, patch, dim, start, end, step)
-        raise UnsupportedCase(f"an in-place write through {node.target}; use .clone() there")
+        raise UnsupportedCaseError(f"an in-place write through {node.target}; use .clone() there")
 
 
 def _permutation(base: str, args: list[Any], rank: int) -> list[int]:
@@ -186,7 +190,7 @@ def part_sizes(base: str, size: Any, spec: Any) -> list[Any]:
             return [size // spec] * spec
         if not isinstance(spec, int) and base == "split" and size % spec == 0 and isinstance(size // spec, int):
             return [spec] * (size // spec)
-        raise UnsupportedCase(f"{base} of a dynamic dimension ({size}) into parts whose sizes depend on it")
+        raise UnsupportedCaseError(f"{base} of a dynamic dimension ({size}) into parts whose sizes depend on it")
     if base == "tensor_split":
         if isinstance(spec, list):
             ends = [*(min(max(e if e >= 0 else e + size, 0), size) for e in spec), size]
@@ -199,7 +203,8 @@ def part_sizes(base: str, size: Any, spec: Any) -> list[Any]:
 def replace_region(b: AtenBuilder, old: Any, patch: Any, dim: int, start: Any, end: Any, step: int = 1) -> Any:
     """`old` with old[..., start:end:step, ...] at axis `dim` replaced by `patch`."""
     size = old.shape[dim]
-    first, limit, length = b.sizes.slice_bounds(size, 0 if start is None else start, (1 << 62) if end is None else end, step)
+    start, end = 0 if start is None else start, (1 << 62) if end is None else end
+    first, limit, length = b.sizes.slice_bounds(size, start, end, step)
     if isinstance(length, int) and length == 0:
         return old
     if step != 1:

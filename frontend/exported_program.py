@@ -21,6 +21,7 @@ from mlc.frontend.record import (
     Size,
     Value,
     Weight,
+    call_tree,
     tree_of,
     user_loc,
 )
@@ -50,7 +51,9 @@ def read_exported_program(program: torch.export.ExportedProgram) -> Program:
     symbols = {str(symbol): _limits(limits) for symbol, limits in program.range_constraints.items()}
     result = Program("exported program", graph, inputs, outputs, symbols, weights)
     if program.call_spec.in_spec is not None:
-        result.input_tree = tree_of(json.loads(treespec_dumps(program.call_spec.in_spec))[1], {})
+        passed = tree_of(json.loads(treespec_dumps(program.call_spec.in_spec))[1], {})
+        called = next((e.signature for e in program.module_call_graph if e.fqn == ""), None)
+        result.input_tree = call_tree(passed, getattr(called, "forward_arg_names", None), inputs)
         result.output_tree = tree_of(json.loads(treespec_dumps(program.call_spec.out_spec))[1], {})
     return result
 

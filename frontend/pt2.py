@@ -28,6 +28,7 @@ from mlc.frontend.record import (
     Size,
     Value,
     Weight,
+    call_tree,
     tree_of,
     user_loc,
 )
@@ -49,16 +50,16 @@ _LOCAL_HEADER = struct.Struct("<4s22xHH")
 def read_pt2(path: str | os.PathLike[str], model: str | None = None) -> Program:
     """The program in a `.pt2` file; weights stay mapped from it.
 
-    `model` chooses among several in one archive. Raises: ReadError for what is no such file, truncated, or of another schema.
+    `model` chooses among several in one archive. Raises: ReadError for what is no such file, truncated, or of another
+    schema.
     """
     archive = _Archive(Path(path))
     document = archive.model(model)
     version = document.get("schema_version", {})
     if version.get("major") != SCHEMA_MAJOR:
         found = f"{version.get('major', '?')}.{version.get('minor', '?')}"
-        raise ReadError(
-            f"{path}: schema {found} is not one that mlc reads ({SCHEMA_MAJOR}.x); export the model again with torch 2.8 or later"
-        )
+        remedy = "export the model again with torch 2.8 or later"
+        raise ReadError(f"{path}: schema {found} is not one that mlc reads ({SCHEMA_MAJOR}.x); {remedy}")
     try:
         return _program(str(path), document, archive)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
@@ -90,11 +91,12 @@ class _Archive:
     def model(self, name: str | None) -> dict[str, Any]:
         """The JSON of the one model (or the named one), after checking that the archive is of torch.export's kind."""
         prefix = f"{self.root}models/"
-        found = sorted(n.removeprefix(prefix)[:-5] for n in self.zip.namelist() if n.startswith(prefix) and n.endswith(".json"))
+        members = [member for member in self.zip.namelist() if member.startswith(prefix) and member.endswith(".json")]
+        found = sorted(member.removeprefix(prefix)[: -len(".json")] for member in members)
         if not found:
             if any(n.endswith("serialized_exported_program.json") for n in self.zip.namelist()):
                 raise ReadError(f"{self.path}: written by a torch before 2.8; export the model again with a newer one")
-            hint = " (a torch.save checkpoint; export the module with torch.export first)" if self._has("data.pkl") else ""
+            hint = " (a torch.save checkpoint: export the module first)" if self._has("data.pkl") else ""
             raise ReadError(f"{self.path}: holds no exported program{hint}")
         name = name or (found[0] if len(found) == 1 else "model")
         if name not in found:
@@ -123,7 +125,7 @@ class _Archive:
             raise ReadError(f"{self.path}: the member {member} is damaged: {error}") from None
 
     def _read_payloads(self, kind: str, model: str) -> None:
-        """Registers the tensors of data/weights or data/constants; pickled ones are left out and missed only if used."""
+        """Registers the tensors of data/weights or data/constants; pickled ones are missed only if used."""
         member = f"data/{kind}/{model}_{kind}_config.json"
         if not self._has(member):
             return
@@ -173,7 +175,8 @@ def _program(source: str, document: dict[str, Any], archive: _Archive) -> Progra
     signature = next((e["signature"] for e in module["module_call_graph"] if e["fqn"] == ""), None)
     if signature is not None:
         fields = {k: v["field_names"] for k, v in module.get("treespec_namedtuple_fields", {}).items()}
-        program.input_tree = tree_of(json.loads(signature["in_spec"])[1], fields)
+        passed = tree_of(json.loads(signature["in_spec"])[1], fields)
+        program.input_tree = call_tree(passed, signature.get("forward_arg_names"), inputs)
         program.output_tree = tree_of(json.loads(signature["out_spec"])[1], fields)
     return program
 

@@ -1,7 +1,8 @@
-"""The plain graph record that both torch readers fill: nodes, values, subgraphs, metadata. Imports neither torch nor mlir."""
+"""The plain graph record that both torch readers fill. Imports neither torch nor mlir."""
 
 from __future__ import annotations
 
+import json
 import math
 import mmap
 from collections.abc import Iterator
@@ -99,7 +100,7 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in program order. `inputs` are names (or constants for placeholders without a value); `outputs` are Args."""
+    """Nodes in program order. `inputs` are Refs (or constants for placeholders without a value); `outputs` are Args."""
 
     inputs: list[Arg]
     outputs: list[Arg]
@@ -127,7 +128,8 @@ class Weight:
             return np.empty(self.shape, dtype)
         end = (self.storage_offset + elems) * dtype.itemsize
         if min(self.strides, default=0) < 0 or self.storage_offset < 0 or 0 <= self.byte_count < end:
-            raise ValueError(f"a stored tensor of {self.byte_count} bytes is too short for {self.dtype}{list(self.shape)}")
+            wanted = f"{self.dtype}{list(self.shape)}"
+            raise ReadError(f"a stored tensor of {self.byte_count} bytes is too short for {wanted}")
         first = self.byte_offset + self.storage_offset * dtype.itemsize
         flat = np.frombuffer(self.storage, dtype, elems, first)
         view = np.lib.stride_tricks.as_strided(flat, self.shape, [s * dtype.itemsize for s in self.strides])
@@ -137,7 +139,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class Input:
-    """One placeholder of the program: `kind` is param, buffer, constant (all three named by `target`), user or fixed."""
+    """One placeholder: `kind` is param, buffer or constant (all three named by `target`), user or fixed."""
 
     kind: str
     name: str
@@ -160,7 +162,7 @@ Tree = dict[str, Any]
 
 @dataclass
 class Program:
-    """A whole exported model. `source` names it in messages; `symbols` maps a name to (min, max), max None if unbounded."""
+    """A whole exported model. `source` names it in messages; `symbols` maps a name to (min, max or None)."""
 
     source: str
     graph: Graph
@@ -168,7 +170,7 @@ class Program:
     outputs: list[Output]
     symbols: dict[str, tuple[int, int | None]]
     weights: dict[str, Weight]
-    input_tree: Tree = field(default_factory=lambda: {"kind": "tuple", "items": []})
+    input_tree: Tree = field(default_factory=lambda: {"kind": "dict", "keys": [], "items": []})
     output_tree: Tree = field(default_factory=lambda: {"kind": "tuple", "items": []})
 
     @property
@@ -223,10 +225,33 @@ def tree_of(spec: dict[str, Any], fields: dict[str, list[str]]) -> Tree:
     return {"kind": "list" if kind.endswith(".list") else "tuple", "items": items}
 
 
+def call_tree(args_and_kwargs: Tree, names: list[str] | None, inputs: list[Input]) -> Tree:
+    """The tree of a call: a dict from argument name to the argument's own tree.
+
+    `args_and_kwargs` is torch's ((args...), {kwargs...}), `names` the names of forward's arguments. Arguments that
+    export fixed to None stay ("none"); those fixed to a number or text are no arguments any more.
+    """
+    leaves = iter([spec for spec in inputs if spec.kind in ("user", "fixed")])
+
+    def filled(tree: Tree) -> Tree:
+        if tree["kind"] != "leaf":
+            return {**tree, "items": [filled(item) for item in tree["items"]]}
+        spec = next(leaves, Input("fixed", ""))
+        if spec.kind == "user":
+            return {"kind": "leaf", "name": spec.name}
+        return {"kind": "none"} if spec.value is None else {"kind": "fixed"}
+
+    args, kwargs = (filled(part) for part in args_and_kwargs["items"])
+    keys = list(names or [])[: len(args["items"])]
+    for position in range(len(keys), len(args["items"])):
+        keys.append(args["items"][position].get("name") or f"arg{position}")
+    rows = [*zip(keys, args["items"], strict=True), *zip(kwargs.get("keys", []), kwargs["items"], strict=True)]
+    rows = [(key, item) for key, item in rows if item["kind"] != "fixed"]
+    return {"kind": "dict", "keys": [key for key, _ in rows], "items": [item for _, item in rows]}
+
+
 def _tree_keys(kind: str, context: Any, fields: dict[str, list[str]]) -> list[Any] | None:
     """Keys of a dict-like container (dict, OrderedDict, a model output class); None for a sequence."""
-    import json
-
     if kind.endswith("namedtuple"):
         return None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
-class UnsupportedCase(ValueError):
+class UnsupportedCaseError(ValueError):
     """One use of an op that mlc has no meaning for; the text says what about it, and what to do instead."""
 
 
@@ -19,15 +19,13 @@ class Finding:
     count: int = 1
 
 
-class Unsupported(ValueError):
+class UnsupportedError(ValueError):
     """A model that uses what mlc cannot compile; `findings` lists everything at once."""
 
     def __init__(self, source: str, findings: list[Finding]) -> None:
         self.findings = findings
         width = max(len(finding.op) for finding in findings)
-        lines = [
-            f"  {finding.op:<{width}}  x{finding.count:<4} first at {finding.first_loc}: {finding.reason}" for finding in findings
-        ]
+        lines = [f"  {f.op:<{width}}  x{f.count:<4} first at {f.first_loc}: {f.reason}" for f in findings]
         kinds = f"{len(findings)} op{'s' if len(findings) > 1 else ''}"
         super().__init__(f"{source}: {kinds} cannot be compiled\n" + "\n".join(lines))
 
@@ -49,6 +47,6 @@ class Report:
             finding.count += 1
 
     def raise_if_any(self) -> None:
-        """Raises: Unsupported when something was added."""
+        """Raises: UnsupportedError when something was added."""
         if self.findings:
-            raise Unsupported(self.source, list(self.findings.values()))
+            raise UnsupportedError(self.source, list(self.findings.values()))
