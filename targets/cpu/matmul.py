@@ -1,8 +1,8 @@
 """Matrix products: blocks of rows and columns as tiles, panels of B inside them, register tiles inside those.
 
-Two forms of a panel's inner loops. `direct`: the sums go from registers to the epilogue. `staged`: they go to a block on the
-stack first, which lets k be cut so that the panel stays in the first-level cache, and lets one copy of a long epilogue serve
-every row.
+Two forms of a panel's inner loops. `direct`: the sums go from registers to the epilogue. `staged`: they go to a block
+on the stack first, which lets k be cut so that slices of A and B stay in the caches, and lets one copy of a long
+epilogue serve every row.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from mlir import ir
-
 from mlc.dialects.types import DTYPES
+from mlir import ir
 
 from .isa import index
 from .isa.facts import Isa
@@ -28,9 +27,9 @@ from .isa.memory import (
     zero_vector,
 )
 from .microkernel import Panel, Rows, Sums, accumulate, zero_sums
-from .packing import emit_pack
+from .packing import PanelCopy
 
-# epilogue(index, sums, mask): stores the register whose first lane is the element at `index`, in the lanes where mask is true.
+# epilogue(index, sums, mask): stores the register whose first lane is the element at `index`, where mask is true.
 Epilogue = Callable[[list[Size], ir.Value, ir.Value | None], None]
 
 
@@ -46,7 +45,7 @@ class MatmulSizes:
 
 @dataclass(frozen=True)
 class PackedPanels:
-    """B as `packing.pack_b` lays it out: [*batch, panels, k, columns]; batch strides in elements, 0 where it is broadcast."""
+    """B as `packing.pack_b` lays it out: [*batch, panels, k, columns]; batch strides in elements, 0 broadcasts."""
 
     ptr: ir.Value
     dtype: str
@@ -75,30 +74,39 @@ class Block:
 
 
 _TILES_PER_THREAD = 4  # so that a late thread costs a quarter of its share
-_PANEL_K_MAX = 1024  # past it a panel is cut: FACTS, depth blocks of 512 to 1024
-_STAGED_ROWS_MAX = 144
+# Measured on Zen 3, 2026-11: packed panels run at 92 to 97% of peak uncut up to k = 1536; at 3072 A's rows no longer
+# stay in the second-level cache (70 to 79% uncut), while slices of 512 over a block of sums keep them there (84%).
+_UNCUT_K_MAX = 1536
+_DEPTH = 512
+_TILE_ROWS_MAX = 102
+_STAGE_BYTES_MAX = 44 * 1024  # leaves room on the stack for a panel of B
 
 
-def plan_matmul(isa: Isa, sizes: MatmulSizes, dtype: str, threads: int, b_is_packed: bool, has_long_epilogue: bool) -> MatmulPlan:
-    """Chooses blocks: a tile's rows of A take half of the second-level cache, a panel of B about half of the first."""
+def plan_matmul(
+    isa: Isa, sizes: MatmulSizes, dtype: str, threads: int, b_is_packed: bool, has_long_epilogue: bool
+) -> MatmulPlan:
+    """Chooses blocks: a tile's rows of A take half of the second-level cache, sums of a cut k stay on the stack."""
     total = sum_dtype(dtype)
+    element_bytes = DTYPES[total].bytes
     rows, _ = isa.tile
     columns = isa.panel_columns(total)
     known_k = sizes.k if isinstance(sizes.k, int) else 1 << 30
-    cut = known_k > (_PANEL_K_MAX if b_is_packed else stack_depth(isa, total))
-    depth = (_PANEL_K_MAX if b_is_packed else stack_depth(isa, total)) if cut else None
-    most = max(4 * rows, isa.l2_bytes // 2 // (min(known_k, 4096) * DTYPES[total].bytes))
-    tile_rows = min(most, _STAGED_ROWS_MAX) // rows * rows
+    few_rows = isinstance(sizes.m, int) and sizes.m <= 2 * rows
+    uncut_max = (known_k if few_rows else _UNCUT_K_MAX) if b_is_packed else stack_depth(isa, total)
+    depth = None if known_k <= uncut_max else min(_DEPTH, uncut_max)
+    kept_rows = isa.l2_bytes // 2 // (min(known_k, depth or known_k) * element_bytes)
+    tile_rows = max(4 * rows, min(_TILE_ROWS_MAX, kept_rows) // rows * rows)
     if isinstance(sizes.m, int):
-        tile_rows = min(tile_rows, -(-sizes.m // rows) * rows)
-        blocks = -(-sizes.m // tile_rows)
-        tile_rows = -(-(-(-sizes.m // blocks)) // rows) * rows
+        blocks = index.ceil_div(sizes.m, tile_rows)
+        tile_rows = index.ceil_div(index.ceil_div(sizes.m, blocks), rows) * rows
     panels = -(-sizes.n // columns) if isinstance(sizes.n, int) else 16
     others = index.product([s for s in sizes.batch if isinstance(s, int)])
     others = others * (-(-sizes.m // tile_rows) if isinstance(sizes.m, int) else 1)
     wanted = -(-_TILES_PER_THREAD * threads // others) if threads > 1 else 1
-    tile_columns = max(1, min(16, panels // wanted)) * columns
-    return MatmulPlan(tile_rows, tile_columns, depth, cut or has_long_epilogue)
+    most = 16 if depth is None else _STAGE_BYTES_MAX // (tile_rows * columns * element_bytes)
+    # Equal shares of the panels, so that the last tile is not a sliver.
+    shares = -(-panels // max(1, min(most, panels // wanted)))
+    return MatmulPlan(tile_rows, -(-panels // shares) * columns, depth, depth is not None or has_long_epilogue)
 
 
 def stack_depth(isa: Isa, total: str) -> int:
@@ -112,13 +120,13 @@ def matmul_grid(sizes: MatmulSizes, plan: MatmulPlan) -> list[Size]:
 
 
 def emit_matmul(
-    isa: Isa, plan: MatmulPlan, sizes: MatmulSizes, a: StridedBuffer, b: StridedBuffer | PackedPanels, epilogue: Epilogue,
-    begin: Size, end: Size,
+    isa: Isa, plan: MatmulPlan, sizes: MatmulSizes, a: StridedBuffer, b: StridedBuffer | PackedPanels,
+    epilogue: Epilogue, begin: Size, end: Size,
 ) -> None:  # fmt: skip
     """The loop over tiles begin..end, last dimension of `matmul_grid` fastest.
 
-    `a` and a strided `b` have strides [*batch, row, column], any of them; batch strides of 0 broadcast. The epilogue's index
-    is [*batch, row, column].
+    `a` and a strided `b` have strides [*batch, row, column], any of them; batch strides of 0 broadcast. The
+    epilogue's index is [*batch, row, column].
     """
     grid = matmul_grid(sizes, plan)
     product = _Product(isa, plan, sizes, a, b, epilogue)
@@ -182,14 +190,17 @@ class _Product:
         first = index.mul(column_block, self.plan.tile_columns)
         stop = index.minimum(self.sizes.n, index.add(first, self.plan.tile_columns))
 
-        def panel(column: Size) -> None:
-            # Known to be whole where n is a multiple: no masked code is emitted then.
-            is_whole = isinstance(self.sizes.n, int) and self.sizes.n % self.columns == 0
-            left = self.columns if is_whole else index.sub(self.sizes.n, column)
-            block = Block(list(batch), first_row, column, left, self.epilogue)
-            (self._staged_panel if self.plan.is_staged else self._direct_panel)(block, row_count)
+        if self.plan.depth is not None:
+            self._cut_tile(batch, first_row, row_count, first, stop)
+            return
+        run = self._staged_panel if self.plan.is_staged else self._direct_panel
+        index.each(first, stop, self.columns, lambda column: run(self._block(batch, first_row, column), row_count))
 
-        index.each(first, stop, self.columns, panel)
+    def _block(self, batch: Sequence[Size], row: Size, column: Size) -> Block:
+        # Known to be whole where n is a multiple: no masked code is emitted then.
+        is_whole = isinstance(self.sizes.n, int) and self.sizes.n % self.columns == 0
+        left = self.columns if is_whole else index.sub(self.sizes.n, column)
+        return Block(list(batch), row, column, left, self.epilogue)
 
     def _panel(self, block: Block, k: Size, k_count: Size) -> Panel:
         """Rows k.. of the panel at `block`, packed now if B is not."""
@@ -198,15 +209,18 @@ class _Product:
             offset = index.add(index.mul(block.column, self.sizes.k), index.mul(k, self.columns))
             for position, stride in zip(block.batch, self.b.batch_strides, strict=True):
                 offset = index.add(offset, index.mul(position, stride))
-            return Panel(offset_ptr(self.b.ptr, offset, self.b.dtype), self.b.dtype, self.columns, vecs, is_aligned=True)
+            ptr = offset_ptr(self.b.ptr, offset, self.b.dtype)
+            following = offset_ptr(ptr, index.mul(self.sizes.k, self.columns), self.b.dtype)
+            return Panel(ptr, self.b.dtype, self.columns, vecs, is_aligned=True, next_ptr=following)
         depth = self.plan.depth or self.sizes.k
         assert isinstance(depth, int), "a k that is not known is cut"
         target = stack_array(self.total, depth * self.columns)
         source = self.b.at([*block.batch, k, block.column])
         *_, k_stride, column_stride = self.b.strides
-        emit_pack(
-            self.isa, source, k_stride, column_stride, self.b.dtype, k_count, block.columns_left, target, self.columns
+        copy = PanelCopy(
+            self.isa, source, self.b.dtype, k_stride, column_stride, k_count, block.columns_left, target, self.columns
         )
+        copy.emit()
         return Panel(target, self.total, self.columns, vecs, is_aligned=True)
 
     def _rows(self, block: Block, first: Size, height: int, k: Size) -> Rows:
@@ -229,26 +243,42 @@ class _Product:
         each_row_tile(row_count, self.isa.tile[0], body, self._known_tail())
 
     def _staged_panel(self, block: Block, row_count: Size) -> None:
-        stage = Stage.make(self.isa, self.total, self.plan.tile_rows)
-        depth = self.plan.depth or self.sizes.k
+        """One copy of the epilogue for all rows."""
+        stage = Stage.make(self.isa, self.total, self.plan.tile_rows, self.columns)
+        panel = self._panel(block, 0, self.sizes.k)
 
-        def slice_of_k(k: Size) -> None:
-            k_count = index.minimum(depth, index.sub(self.sizes.k, k))
+        def body(first: Size, height: int) -> None:
+            sums = zero_sums(self.isa, height, panel.vecs, self.total)
+            stage.store(first, accumulate(self.isa, self._rows(block, first, height, 0), panel, self.sizes.k, sums))
+
+        each_row_tile(row_count, self.isa.tile[0], body, self._known_tail())
+        stage.finish(block, row_count)
+
+    def _cut_tile(self, batch: Sequence[Size], first_row: Size, row_count: Size, start: Size, stop: Size) -> None:
+        """Slices of k outside, panels inside: the rows' slice of A stays in the second-level cache for every panel."""
+        whole = Stage.make(self.isa, self.total, self.plan.tile_rows, self.plan.tile_columns)
+
+        def stage_of(column: Size) -> Stage:
+            return whole.moved(index.mul(index.sub(column, start), self.plan.tile_rows))
+
+        def slice_of_panel(k: Size, column: Size) -> None:
+            block = self._block(batch, first_row, column)
+            k_count = index.minimum(self.plan.depth, index.sub(self.sizes.k, k))
             panel = self._panel(block, k, k_count)
+            stage = stage_of(column)
 
             def body(first: Size, height: int) -> None:
-                sums = stage.load(first, height)
                 rows = self._rows(block, first, height, k)
-                stage.store(first, accumulate(self.isa, rows, panel, k_count, sums))
+                stage.store(first, accumulate(self.isa, rows, panel, k_count, stage.load(first, height)))
 
             each_row_tile(row_count, self.isa.tile[0], body, self._known_tail())
 
-        stage.clear(row_count)
-        if self.plan.depth is None:
-            slice_of_k(0)
-        else:
-            index.each(0, self.sizes.k, depth, slice_of_k)
-        stage.finish(block, row_count)
+        def each_panel(body: Callable[[Size], None]) -> None:
+            index.each(start, stop, self.columns, body)
+
+        each_panel(lambda column: stage_of(column).clear(row_count))
+        index.each(0, self.sizes.k, self.plan.depth, lambda k: each_panel(lambda column: slice_of_panel(k, column)))
+        each_panel(lambda column: stage_of(column).finish(self._block(batch, first_row, column), row_count))
 
 
 @dataclass(frozen=True)
@@ -260,8 +290,12 @@ class Stage:
     ptr: ir.Value
 
     @staticmethod
-    def make(isa: Isa, dtype: str, rows: int) -> Stage:
-        return Stage(isa, dtype, stack_array(dtype, rows * isa.panel_columns(dtype)))
+    def make(isa: Isa, dtype: str, rows: int, columns: int) -> Stage:
+        return Stage(isa, dtype, stack_array(dtype, rows * columns))
+
+    def moved(self, elements: Size) -> Stage:
+        """The stage of another panel of the same tile."""
+        return Stage(self.isa, self.dtype, offset_ptr(self.ptr, elements, self.dtype))
 
     def _at(self, row: Size, vec: int) -> ir.Value:
         lanes = self.isa.lanes(self.dtype)

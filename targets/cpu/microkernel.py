@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlir import ir
-
 from mlc.dialects.types import DTYPES
 from mlc.dialects.val import Val
+from mlir import ir
 
 from .isa import index
 from .isa.facts import Isa
 from .isa.index import Size
-from .isa.memory import load_scalar, load_vector, multiply_add, offset_ptr, splat, sum_dtype, zero_vector
+from .isa.memory import load_scalar, load_vector, multiply_add, offset_ptr, prefetch, splat, sum_dtype, zero_vector
 
 Sums = list[list[ir.Value]]  # [row][vector]
 
@@ -42,6 +41,9 @@ class Panel:
     row_stride: Size
     vecs: int
     is_aligned: bool = False
+    next_ptr: ir.Value | None = (
+        None  # fetched towards the second-level cache meanwhile, as many rows as are read of this one
+    )
 
 
 def zero_sums(isa: Isa, row_count: int, vecs: int, dtype: str) -> Sums:
@@ -51,8 +53,8 @@ def zero_sums(isa: Isa, row_count: int, vecs: int, dtype: str) -> Sums:
 def accumulate(isa: Isa, rows: Rows, panel: Panel, k_count: Size, sums: Sums) -> Sums:
     """`sums` plus the product of `rows` and `panel` over k in 0..k_count.
 
-    Summed in f32 where the elements are narrower. A tile with few sums takes several steps of k at once, each into sums of
-    its own, as one chain of additions would wait for itself.
+    Summed in f32 where the elements are narrower. A tile with few sums takes several steps of k at once, each into sums
+    of its own, as one chain of additions would wait for itself.
     """
     row_count = len(rows.pointers)
     steps = max(1, -(-_CHAINS // (row_count * panel.vecs)))
@@ -103,6 +105,8 @@ def _step(isa: Isa, rows: Rows, panel: Panel, k: Size, state: Sequence[ir.Value]
         load_vector(isa, offset_ptr(base, v * lanes, panel.dtype), panel.dtype, alignment=alignment, like=total)
         for v in range(panel.vecs)
     ]
+    if panel.next_ptr is not None:
+        prefetch(offset_ptr(panel.next_ptr, index.mul(k, panel.row_stride), panel.dtype))
     result = []
     for r, pointer in enumerate(rows.pointers):
         element = load_scalar(offset_ptr(pointer, index.mul(k, rows.k_stride), rows.dtype), rows.dtype)

@@ -1,15 +1,18 @@
 """Packs constant operands at compile time, and non-constant ones into stack panels.
 
-A panel is `columns` wide: [K][columns], so that the register tile reads it front to back. The last panel is padded with zeros.
+A panel is `columns` wide: [K][columns], so that the register tile reads it front to back. The last panel is padded with
+zeros.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+from mlc.dialects.types import dtype_of_numpy
+from mlc.dialects.val import compute_type, constant_of
 from mlir import ir
 from mlir.dialects import vector
-
-from mlc.dialects.val import compute_type, constant_of
 
 from .isa import index
 from .isa.facts import Isa
@@ -32,94 +35,91 @@ def pack_b(array: np.ndarray, columns: int, is_transposed: bool = False) -> np.n
     return packed
 
 
-def emit_pack(
-    isa: Isa, source: ir.Value, k_stride: Size, column_stride: Size, dtype: str, k_count: Size, column_count: Size,
-    target: ir.Value, columns: int,
-) -> None:  # fmt: skip
-    """Copies k_count x min(column_count, columns) elements into one panel at `target`, zeros in the other columns. The panel is of `sum_dtype(dtype)`.
+@dataclass(frozen=True)
+class PanelCopy:
+    """A copy of k_count x min(column_count, columns) strided elements into one panel of `sum_dtype(dtype)`.
 
-    Reads whole vectors where columns or k are consecutive in memory, one element at a time otherwise.
+    The panel's other columns become zeros. Whole vectors are read where columns or k are consecutive in memory, single
+    elements otherwise.
     """
-    lanes = isa.lanes(dtype)
-    if isinstance(column_stride, int) and column_stride == 1:
-        for v in range(columns // lanes):
-            _pack_rows(isa, source, k_stride, dtype, k_count, column_count, target, columns, v * lanes)
-    elif isinstance(k_stride, int) and k_stride == 1 and not isa.is_scalable:
-        _pack_transposed(isa, source, column_stride, dtype, k_count, column_count, target, columns)
-    else:
-        _pack_elements(source, k_stride, column_stride, dtype, 0, k_count, column_count, target, columns)
-        _clear_columns(sum_dtype(dtype), k_count, column_count, target, columns)
 
+    isa: Isa
+    source: ir.Value
+    dtype: str
+    k_stride: Size
+    column_stride: Size
+    k_count: Size
+    column_count: Size
+    target: ir.Value
+    columns: int
 
-def _pack_rows(
-    isa: Isa, source: ir.Value, k_stride: Size, dtype: str, k_count: Size, column_count: Size, target: ir.Value, columns: int,
-    column: int,
-) -> None:  # fmt: skip
-    """One vector of columns. `source` has column_count columns of which those from `column` on are copied."""
-    lanes, total = isa.lanes(dtype), sum_dtype(dtype)
+    def emit(self) -> None:
+        """Emits the loops."""
+        lanes = self.isa.lanes(self.dtype)
+        if isinstance(self.column_stride, int) and self.column_stride == 1:
+            for column in range(0, self.columns, lanes):
+                left = index.sub(self.column_count, column)
+                index.when(
+                    index.less(left, lanes),
+                    lambda column=column, left=left: self._rows(column, lane_mask(self.isa, self.dtype, left)),
+                    lambda column=column: self._rows(column, None),
+                )
+        elif isinstance(self.k_stride, int) and self.k_stride == 1 and not self.isa.is_scalable:
+            self._squares()
+        else:
+            self._elements(0)
+            self._clear()
 
-    def copy(mask: ir.Value | None) -> None:
+    def _from(self, k: Size, column: Size) -> ir.Value:
+        offset = index.add(index.mul(column, self.column_stride), index.mul(k, self.k_stride))
+        return offset_ptr(self.source, offset, self.dtype)
+
+    def _to(self, k: Size, column: Size) -> ir.Value:
+        return offset_ptr(self.target, index.add(index.mul(k, self.columns), column), sum_dtype(self.dtype))
+
+    def _rows(self, column: int, mask: ir.Value | None) -> None:
         def row(k: ir.Value) -> None:
-            address = offset_ptr(offset_ptr(source, index.mul(k, k_stride), dtype), column, dtype)
-            value = load_vector(isa, address, dtype, mask)
-            store_vector(value, offset_ptr(target, index.add(index.mul(k, columns), column), total), total)
+            value = load_vector(self.isa, self._from(k, column), self.dtype, mask)
+            store_vector(value, self._to(k, column), sum_dtype(self.dtype))
 
-        index.each(0, k_count, 1, row)
+        index.each(0, self.k_count, 1, row)
 
-    left = index.sub(column_count, column)
-    index.when(index.less(left, lanes), lambda: copy(lane_mask(isa, dtype, left)), lambda: copy(None))
-
-
-def _pack_elements(
-    source: ir.Value, k_stride: Size, column_stride: Size, dtype: str, k_start: Size, k_count: Size, column_count: Size,
-    target: ir.Value, columns: int,
-) -> None:  # fmt: skip
-    total = sum_dtype(dtype)
-
-    def element(column: ir.Value, k: ir.Value) -> None:
-        offset = index.add(index.mul(column, column_stride), index.mul(k, k_stride))
-        value = load_scalar(offset_ptr(source, offset, dtype), dtype)
-        store_scalar(value, offset_ptr(target, index.add(index.mul(k, columns), column), total), total)
-
-    count = index.minimum(column_count, columns)
-    index.each(0, count, 1, lambda column: index.each(k_start, k_count, 1, lambda k: element(column, k)))
-
-
-def _clear_columns(dtype: str, k_count: Size, column_count: Size, target: ir.Value, columns: int) -> None:
-    def clear() -> None:
-        zero = constant_of(compute_type(dtype), 0)
-
+    def _elements(self, k_start: Size) -> None:
         def element(column: ir.Value, k: ir.Value) -> None:
-            store_scalar(zero, offset_ptr(target, index.add(index.mul(k, columns), column), dtype), dtype)
+            store_scalar(load_scalar(self._from(k, column), self.dtype), self._to(k, column), sum_dtype(self.dtype))
 
-        index.each(column_count, columns, 1, lambda column: index.each(0, k_count, 1, lambda k: element(column, k)))
+        count = index.minimum(self.column_count, self.columns)
+        index.each(0, count, 1, lambda column: index.each(k_start, self.k_count, 1, lambda k: element(column, k)))
 
-    index.when(index.less(column_count, columns), clear)
+    def _clear(self) -> None:
+        total = sum_dtype(self.dtype)
 
+        def column_of_zeros(column: ir.Value) -> None:
+            zero = constant_of(compute_type(total), 0)
+            index.each(0, self.k_count, 1, lambda k: store_scalar(zero, self._to(k, column), total))
 
-def _pack_transposed(
-    isa: Isa, source: ir.Value, column_stride: Size, dtype: str, k_count: Size, column_count: Size, target: ir.Value, columns: int
-) -> None:  # fmt: skip
-    """Squares of lanes x lanes turned in registers; the last k, fewer than a vector, one element at a time."""
-    lanes, total = isa.lanes(dtype), sum_dtype(dtype)
-    rest = index.remainder(k_count, lanes)
-    whole = index.sub(k_count, rest)
+        missing = index.less(self.column_count, self.columns)
+        index.when(missing, lambda: index.each(self.column_count, self.columns, 1, column_of_zeros))
 
-    def square(column: ir.Value, k: ir.Value) -> None:
-        rows = []
-        for c in range(lanes):
+    def _squares(self) -> None:
+        """Squares of lanes x lanes turned in registers; the last k, fewer than a vector, one element at a time."""
+        lanes = self.isa.lanes(self.dtype)
+        rest = index.remainder(self.k_count, lanes)
+        whole = index.sub(self.k_count, rest)
+        last = index.sub(self.column_count, 1)
+
+        def square(column: ir.Value, k: ir.Value) -> None:
             # Past the last column its neighbour is read again: in bounds, and cleared below.
-            position = index.minimum(index.add(column, c), index.sub(column_count, 1))
-            rows.append(load_vector(isa, offset_ptr(source, index.add(index.mul(position, column_stride), k), dtype), dtype))
-        for j, row in enumerate(transpose_square(rows)):
-            place = index.add(index.mul(index.add(k, j), columns), column)
-            store_vector(row, offset_ptr(target, place, total), total)
+            places = [index.minimum(index.add(column, c), last) for c in range(lanes)]
+            rows = [load_vector(self.isa, self._from(k, place), self.dtype) for place in places]
+            for j, row in enumerate(transpose_square(rows)):
+                store_vector(row, self._to(index.add(k, j), column), sum_dtype(self.dtype))
 
-    end = index.mul(index.ceil_div(index.minimum(column_count, columns), lanes), lanes)
-    index.each(0, end, lanes, lambda column: index.each(0, whole, lanes, lambda k: square(column, k)))
-    if not (isinstance(rest, int) and rest == 0):
-        _pack_elements(source, 1, column_stride, dtype, whole, k_count, column_count, target, columns)
-    _clear_columns(total, k_count, column_count, target, columns)
+        end = index.minimum(self.column_count, self.columns)
+        index.each(0, end, lanes, lambda column: index.each(0, whole, lanes, lambda k: square(column, k)))
+        if not (isinstance(rest, int) and rest == 0):
+            self._elements(whole)
+        self._clear()
 
 
 def transpose_square(rows: list[ir.Value]) -> list[ir.Value]:
@@ -137,3 +137,11 @@ def transpose_square(rows: list[ir.Value]) -> list[ir.Value]:
                 rows[i + step] = vector.shuffle(top, bottom, high)
         step *= 2
     return rows
+
+
+def pack_weight(layout: str, array: np.ndarray, isa: Isa) -> np.ndarray:
+    """The bytes of a weight as `layout` (passes/pack_weights.py) lays it out; as it is for an empty layout."""
+    if layout.startswith("panels"):
+        columns = isa.panel_columns(sum_dtype(dtype_of_numpy(array.dtype)))
+        return pack_b(array, columns, is_transposed=layout == "panels-transposed")
+    return np.ascontiguousarray(array)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlir import ir
-
 from mlc.dialects.types import DTYPES
 from mlc.dialects.val import compute_type
+from mlir import ir
 
 
 @dataclass(frozen=True)
 class Isa:
     """Vector length, registers and caches of one machine.
 
-    `vector_bits` is the length that the machine has, also where `is_scalable`: code is then written over scalable types, while
+    `vector_bits` is the length that the machine has, also where `is_scalable`: code is then over scalable types, while
     layouts and loop steps use the known length.
     """
 
@@ -43,8 +42,8 @@ class Isa:
     def tile(self) -> tuple[int, int]:
         """Rows and vectors of the register tile.
 
-        All but a few registers hold sums, and loads stay under one a multiply-add: 6x2 of 16 registers, 8x3 of 32, and 14x2 where
-        a load of a vector touches a whole cache line.
+        All but a few registers hold sums, and loads stay under one a multiply-add: 6x2 of 16 registers, 8x3 of 32, and
+        14x2 where a load of a vector touches a whole cache line.
         """
         if self.register_count < 32:
             return 6, 2

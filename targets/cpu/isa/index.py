@@ -98,7 +98,11 @@ def delinearize(number: Size, sizes: Sequence[Size]) -> list[Size]:
 
 
 def loop(
-    start: Size, stop: Size, step: Size, init: Sequence[ir.Value], body: Callable[[ir.Value, list[ir.Value]], Sequence[ir.Value]]
+    start: Size,
+    stop: Size,
+    step: Size,
+    init: Sequence[ir.Value],
+    body: Callable[[ir.Value, list[ir.Value]], Sequence[ir.Value]],
 ) -> list[ir.Value]:
     """`body(i, state) -> state` for i in range(start, stop, step); gives the last state."""
     op = scf.ForOp(to_value(start), to_value(stop), to_value(step), list(init))

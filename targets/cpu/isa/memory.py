@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlir import ir
-from mlir.dialects import arith, llvm, vector
-
 from mlc.dialects.types import DTYPES
 from mlc.dialects.val import Val, constant_of, memory_type
+from mlir import ir
+from mlir.dialects import arith, llvm, vector
 
 from .facts import Isa
 from .index import Size, add, i64, mul, to_value
 
 _DYNAMIC = -(1 << 31)  # llvm.getelementptr's mark for "this index is an operand"
-STACK_BYTES_MAX = 64 * 1024  # what the kernels' stack arrays may take together: threads of a phone or an RTOS have little more
+STACK_BYTES_MAX = (
+    64 * 1024
+)  # what the kernels' stack arrays may take together: threads of a phone or an RTOS have little more
 
 
 def pointer_type() -> ir.Type:
@@ -51,7 +52,7 @@ def load_vector(
     if mask is None:
         raw = llvm.LoadOp(type_, ptr, alignment=alignment).result
     else:
-        raw = llvm.intr_masked_load(type_, ptr, mask, alignment, pass_thru=[constant_of(type_, 0)])
+        raw = llvm.intr_masked_load(type_, ptr, mask, alignment, pass_thru=constant_of(type_, 0))
     return Val.from_memory(raw, dtype).value
 
 
@@ -63,6 +64,11 @@ def store_vector(value: ir.Value, ptr: ir.Value, dtype: str, mask: ir.Value | No
         llvm.StoreOp(raw, ptr, alignment=alignment)
     else:
         llvm.intr_masked_store(raw, ptr, mask, alignment)
+
+
+def prefetch(ptr: ir.Value, locality: int = 2) -> None:
+    """Asks for the line at `ptr` (which may be any address) in the second-level cache."""
+    llvm.intr_prefetch(ptr, 0, locality, 1)
 
 
 def lane_mask(isa: Isa, dtype: str, count: Size) -> ir.Value:
@@ -84,7 +90,7 @@ def stack_array(dtype: str, count: int) -> ir.Value:
     """`count` elements on the stack, 64-byte aligned, made once a call whatever loop this is asked for in."""
     block = ir.InsertionPoint.current.block
     owner = block.owner
-    while owner.name != "func.func":
+    while owner.name not in ("func.func", "llvm.func"):
         owner = owner.parent
     with ir.InsertionPoint.at_block_begin(owner.regions[0].blocks[0]):
         return llvm.AllocaOp(pointer_type(), arith.constant(i64(), count), memory_type(dtype), alignment=64).result
@@ -117,5 +123,3 @@ def multiply_add(left: ir.Value, right: ir.Value, addend: ir.Value, dtype: str) 
 def sum_dtype(dtype: str) -> str:
     """The dtype that products of `dtype` are summed in."""
     return "f32" if DTYPES[dtype].is_narrow_float else dtype
-
-

@@ -25,7 +25,8 @@ AVX2 = Isa(vector_bits=256, register_count=16)
 SVE = Isa(vector_bits=256, register_count=32, is_scalable=True)
 NEON = Isa(vector_bits=128, register_count=32)
 HOST_FLAGS = ("-target", "x86_64-linux-gnu", "-march=x86-64-v3", "-mtune=znver3")
-ARM_FLAGS = {SVE: ("-target", "aarch64-linux-musl", "-mcpu=neoverse_v1"), NEON: ("-target", "aarch64-linux-musl", "-mcpu=cortex_a72")}
+ARM_TARGET = ("-target", "aarch64-linux-musl")
+ARM_CPUS = {SVE: "neoverse-v1", NEON: "cortex-a72"}
 
 # emit(slots, begin, end): slots are the pointers (or i64 values, where the argument was an int) of the call.
 Emit = Callable[[list[ir.Value], ir.Value, ir.Value], None]
@@ -79,13 +80,19 @@ class HostKernel:
     def bind(self, args: Sequence[np.ndarray | int], tiles: int) -> Callable[[], None]:
         """A call on these arguments, all tiles."""
         table = (ctypes.c_int64 * len(args))(*[a if isinstance(a, int) else a.ctypes.data for a in args])
-        return lambda: self._call(table, 0, tiles)
+
+        def call(_keep: object = args) -> None:
+            self._call(table, 0, tiles)
+
+        return call
 
 
-def build_host(emit: Emit, args: Sequence[np.ndarray | int], folder: Path) -> HostKernel:
+def build_host(
+    emit: Emit, args: Sequence[np.ndarray | int], folder: Path, flags: Sequence[str] = HOST_FLAGS
+) -> HostKernel:
     source, target, library = folder / "k.ll", folder / "k.o", folder / "k.so"
     source.write_text(lower_kernel(emit, args))
-    _clang("clang", *HOST_FLAGS, "-O3", "-ffreestanding", "-fPIC", "-c", str(source), "-o", str(target))
+    _clang("clang", *flags, "-O3", "-ffreestanding", "-fPIC", "-c", str(source), "-o", str(target))
     _clang("ld.lld", "-shared", "-o", str(library), str(target))
     return HostKernel(library)
 
@@ -126,9 +133,10 @@ def run_arm(isa: Isa, emit: Emit, args: Sequence[np.ndarray | int], tiles: int, 
     source, main, target, program = folder / "k.ll", folder / "main.c", folder / "k.o", folder / "program"
     source.write_text(lower_kernel(emit, args))
     main.write_text(_ARM_MAIN)
-    flags = ARM_FLAGS[isa]
-    _clang("clang", *flags, "-O2", "-ffreestanding", "-c", str(source), "-o", str(target))
-    _clang("cc", *flags, "-O1", "-static", str(main), str(target), "-o", str(program))
+    _clang(
+        "clang", *ARM_TARGET, f"-mcpu={ARM_CPUS[isa]}", "-O2", "-ffreestanding", "-c", str(source), "-o", str(target)
+    )
+    _clang("cc", *ARM_TARGET, "-O1", "-static", str(main), str(target), "-o", str(program))
     words = []
     for number, arg in enumerate(args):
         if isinstance(arg, int):
