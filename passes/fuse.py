@@ -22,6 +22,8 @@ from .decompose import is_row_composite
 from .rewriting import body_of, functions, mlc_ops, users_of
 
 # Data movement that costs a few instructions an element: may be computed where it is read, once.
+# Heroes that every family has a register-tile emitter for.
+_TILED = ("matmul",)
 _LIGHT_GATHERS = ("gather", "gather_elements", "flip", "pad")
 
 
@@ -87,7 +89,7 @@ def kind_alone(operation: ir.Operation) -> str:
     definition = definition_of(operation)
     if definition.name == "concat":
         return "concat"
-    if definition.kind == "contract" and "kernel:cpu" in definition.rules:
+    if definition.name in _TILED:
         return "contract"
     if "kernel" in definition.rules or "kernel:cpu" in definition.rules:
         return "special"
@@ -187,7 +189,7 @@ class Fuser:
         while frontier:
             value = frontier.pop()
             for user in users_of(value):
-                if user in seen:
+                if user in seen or user not in group:
                     continue
                 seen.add(user)
                 if is_view(user):

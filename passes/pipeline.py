@@ -8,6 +8,7 @@ GRAPH = [
 KERNELS = [
     "fuse{max-ops=64}",
     "expand-composites",     # inside kernels: softmax to max, sub, exp, sum, div
+    "pack-weights",
     "plan-memory",
     "check-memory-plan",
 ]

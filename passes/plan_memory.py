@@ -125,41 +125,41 @@ def _only_elementwise(value: ir.Value, result) -> bool:
     return True
 
 
-def lifetimes_of(module: ir.Module) -> tuple[list[ir.Value], list[Lifetime]]:
-    """Intermediates of `@forward` in program order, with their lives in steps (calls)."""
+def lifetimes_of(module: ir.Module) -> tuple[dict[ir.Value, int], list[Lifetime]]:
+    """The buffer of each intermediate of `@forward`, and the buffers' lives in calls.
+
+    A result that may overwrite an argument dying at its call takes over that argument's buffer.
+    """
     everything = functions(module)
     block = body_of(everything["forward"])
-    operations = [op.operation for op in block.operations]
-    step = {op: i for i, op in enumerate(operations)}
-    returned = set(operations[-1].operands)
-    values, lives = [], []
-    for op in operations:
-        if op.name != "func.call":
-            continue
-        for result in op.results:
+    calls = [op.operation for op in block.operations if op.operation.name == "func.call"]
+    returned = set(block.operations[len(block.operations) - 1].operation.operands)
+    last_use = {v: step for step, call in enumerate(calls) for v in call.operands}
+    buffer_of: dict[ir.Value, int] = {}
+    lives: list[Lifetime] = []
+    for step, call in enumerate(calls):
+        callee = everything[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
+        for result in call.results:
             if result in returned:
                 continue
-            last = max((_last_step(result, user, step, everything) for user in users_of(result)), default=step[op] * 2)
-            values.append(result)
-            lives.append(Lifetime(step[op] * 2, last, aligned(type_of(result).bytes)))
-    return values, lives
+            last = last_use.get(result, step)
+            reused = _overwritten(call, callee, step, last_use, buffer_of)
+            if reused is not None:
+                life = lives[reused]
+                lives[reused] = Lifetime(life.first, max(life.last, last), life.bytes)
+                buffer_of[result] = reused
+            else:
+                buffer_of[result] = len(lives)
+                lives.append(Lifetime(step, last, aligned(type_of(result).bytes)))
+    return buffer_of, lives
 
 
-def _last_step(value: ir.Value, user: ir.Operation, step: dict, everything: dict) -> int:
-    """Steps count double: an even step writes, and a value that dies in place ends at the odd step before."""
-    callee = everything[ir.FlatSymbolRefAttr(user.attributes["callee"]).value]
-    positions = [i for i, v in enumerate(user.operands) if v == value]
-    allowed = in_place_arguments(callee)
-    is_in_place = len(positions) == 1 and positions[0] in allowed and positions[0] == _chosen(user, allowed)
-    return step[user] * 2 - 1 if is_in_place else step[user] * 2
-
-
-def _chosen(user: ir.Operation, allowed: list[int]) -> int | None:
-    """One argument at most is overwritten: the first that is an intermediate used by this call last."""
-    for position in allowed:
-        owner = user.operands[position].owner
-        if not isinstance(owner, ir.Block) and owner.operation.name == "func.call":
-            return position
+def _overwritten(call, callee, step: int, last_use: dict, buffer_of: dict[ir.Value, int]) -> int | None:
+    operands = list(call.operands)
+    for position in in_place_arguments(callee):
+        value = operands[position]
+        if value in buffer_of and last_use[value] == step and operands.count(value) == 1:
+            return buffer_of[value]
     return None
 
 
@@ -172,10 +172,10 @@ class PlanMemory(Pass):
     """
 
     def run(self, module: ir.Module) -> None:
-        values, lives = lifetimes_of(module)
+        buffer_of, lives = lifetimes_of(module)
         symbols = {s for life in lives for s in dims.symbols(life.bytes)}
         offsets, total = plan(lives, {s: TYPICAL_SIZE for s in symbols})
-        where = dict(zip(values, offsets, strict=True))
+        where = {value: offsets[buffer] for value, buffer in buffer_of.items()}
         forward = functions(module)["forward"]
         for op in body_of(forward).operations:
             if op.operation.name == "func.call":

@@ -28,10 +28,12 @@ MACHINES: dict[str, Machine] = _rows(
     Machine("skylake-avx512", cpu="skylake-avx512", vector_bits=512, registers=32, l2_bytes=1 << 20, features=_V4, **_X86),
     Machine("aarch64", cpu="generic", vector_bits=128, l1_bytes=65536, features=("neon",), **_ARM),
     Machine("graviton2", cpu="neoverse-n1", vector_bits=128, l1_bytes=65536, l2_bytes=1 << 20, features=("neon",), **_ARM),
-    Machine("graviton3", cpu="neoverse-v1", vector_bits=128, is_scalable=True, l1_bytes=65536, l2_bytes=1 << 20,
+    Machine("graviton3", cpu="neoverse-v1", vector_bits=256, is_scalable=True, l1_bytes=65536, l2_bytes=1 << 20,
             features=("neon", "sve", "bf16", "i8mm"), **_ARM),
     Machine("graviton4", cpu="neoverse-v2", vector_bits=128, is_scalable=True, l1_bytes=65536, l2_bytes=2 << 20,
             features=("neon", "sve", "sve2", "bf16", "i8mm"), **_ARM),
+    *(Machine(f"sve{bits}", cpu="generic", vector_bits=bits, is_scalable=True, l1_bytes=65536, l2_bytes=1 << 20,
+              features=("neon", "sve"), **_ARM) for bits in (128, 256, 512)),
 )
 
 

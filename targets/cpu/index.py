@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mlc.dialects.val import Val, constant_of
 from mlir import ir
 from mlir.dialects import arith, vector
-
-from mlc.dialects.val import Val, constant_of
 
 if TYPE_CHECKING:
     from .kernel import Kernel

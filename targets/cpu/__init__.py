@@ -1,0 +1,175 @@
+"""The CPU family: L1 modules to a flat code image and packed weights."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from mlir import ir
+
+from mlc.dialects import dims
+from mlc.dialects.build import attrs_of
+from mlc.dialects.machine import Machine
+from mlc.dialects.weights import store_of
+
+from .lower import LoweredKernel, isa_of, lower_kernel
+from .objects import ObjectBuilder, header_ir, lower_to_llvm
+from .packing import pack_weight
+from .program import Launch, emit_forward, emit_plan, program_shape
+
+# Kernels a clang process gets: few enough to keep both cores busy, enough that starting processes costs little.
+_KERNELS_AN_OBJECT = 6
+_WEIGHT_ALIGN_BYTES = 64
+
+
+@dataclass(frozen=True)
+class PlacedWeight:
+    """A weight at `offset` of the weights section, made by `array()` when written."""
+
+    name: str
+    layout: str
+    offset: int
+    size_bytes: int
+    array: Callable[[], np.ndarray]
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """One launch of `forward`, for profiles and `inspect`."""
+
+    name: str
+    hero: str
+    source: str
+
+
+@dataclass
+class CpuCode:
+    """What a CPU target gives the artifact."""
+
+    image: bytes
+    weights: list[PlacedWeight]
+    launches: list[KernelReport]
+    kernel_count: int
+    dumps: dict[str, str] = field(default_factory=dict)
+
+
+class _Weights:
+    """Places each (weight, layout) once."""
+
+    def __init__(self, module: ir.Module, machine: Machine) -> None:
+        self.store, self.isa = store_of(module), isa_of(machine)
+        self.placed: dict[tuple[str, str], PlacedWeight] = {}
+        self.end = 0
+
+    def place(self, name: str, layout: str) -> int:
+        key = (name, layout)
+        if key not in self.placed:
+            def array() -> np.ndarray:
+                return pack_weight(layout, self.store.get(name), self.isa)
+
+            size_bytes = array().nbytes
+            self.placed[key] = PlacedWeight(name, layout, self.end, size_bytes, array)
+            self.end += -(-size_bytes // _WEIGHT_ALIGN_BYTES) * _WEIGHT_ALIGN_BYTES
+        return self.placed[key].offset
+
+
+def compile_cpu(
+    module: ir.Module, machine: Machine, *, keep_dir: Path | None = None, jobs: int | None = None,
+    watch: Callable[[str, int, int], None] | None = None,
+) -> CpuCode:
+    """Compiles an L1 module with a memory plan for `machine`.
+
+    `keep_dir` keeps L2 IR, LLVM IR and objects. `watch(what, done, total)` hears of progress.
+    Raises: EmitError, LayoutError, ToolError.
+    """
+    with tempfile.TemporaryDirectory(prefix="mlc-") as scratch:
+        folder = keep_dir or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        builder = ObjectBuilder(machine, folder, jobs or max(os.cpu_count() or 1, 1))
+        lowered = _lower_kernels(module, machine, builder, folder if keep_dir else None, watch)
+        weights = _Weights(module, machine)
+        launches, reports = _launches(module, lowered, weights)
+        symbols = symbol_ranges(module)
+        shape = program_shape(_function(module, "forward"), symbols)
+        _add_module(builder, "program", lambda target: (
+            emit_plan(target, shape), emit_forward(target, list(symbols), launches)
+        ))
+        builder.add_ir("header", header_ir(max(len(launches), 1), len(symbols), 65536))
+        builder.add_support()
+        image = builder.link_image()
+    return CpuCode(image, list(weights.placed.values()), reports, len(lowered))
+
+
+def symbol_ranges(module: ir.Module) -> dict[str, tuple[int, int]]:
+    """Symbols of the module with their ranges, in order."""
+    attributes = module.operation.attributes
+    if "mlc.symbols" not in attributes:
+        return {}
+    return {n.name: tuple(ir.DenseI64ArrayAttr(n.attr)) for n in ir.DictAttr(attributes["mlc.symbols"])}
+
+
+def _function(module: ir.Module, name: str) -> ir.Operation:
+    return next(
+        op.operation for op in module.body.operations
+        if "sym_name" in op.operation.attributes and ir.StringAttr(op.operation.attributes["sym_name"]).value == name
+    )
+
+
+def _add_module(builder: ObjectBuilder, name: str, emit: Callable[[ir.Module], object], keep: Path | None = None) -> None:
+    target = ir.Module.create(ir.Location.unknown())
+    emit(target)
+    if keep is not None:
+        (keep / f"{name}.mlir").write_text(str(target))
+    builder.add_ir(name, lower_to_llvm(target))
+
+
+def _lower_kernels(module, machine, builder, keep, watch) -> dict[str, LoweredKernel]:
+    kernels = [op.operation for op in module.body.operations if "mlc.hero" in op.operation.attributes]
+    lowered: dict[str, LoweredKernel] = {}
+    for start in range(0, len(kernels), _KERNELS_AN_OBJECT):
+        part = kernels[start : start + _KERNELS_AN_OBJECT]
+
+        def emit(target: ir.Module, part=part) -> None:
+            for kernel in part:
+                info = lower_kernel(kernel, machine, target)
+                lowered[info.name] = info
+
+        _add_module(builder, f"kernels{start // _KERNELS_AN_OBJECT:03d}", emit, keep)
+        if watch is not None:
+            watch("kernels", min(start + len(part), len(kernels)), len(kernels))
+    return lowered
+
+
+def _launches(module: ir.Module, lowered: Mapping[str, LoweredKernel], weights: _Weights):
+    """The calls of `@forward` as launches, with every operand's place."""
+    block = _function(module, "forward").regions[0].blocks[0]
+    operations = [op.operation for op in block.operations]
+    outputs = {v: i for i, v in enumerate(operations[-1].operands)}
+    places: dict[ir.Value, tuple] = {a: ("input", i) for i, a in enumerate(block.arguments)}
+    names: dict[ir.Value, str] = {}
+    launches, reports = [], []
+    for op in operations[:-1]:
+        if op.name == "mlc.weight":
+            names[op.results[0]] = attrs_of(op)["name"]
+            continue
+        callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+        function = _function(module, callee)
+        layouts = [""] * len(op.operands)
+        if "mlc.layouts" in function.attributes:
+            layouts = [ir.StringAttr(a).value for a in ir.ArrayAttr(function.attributes["mlc.layouts"])]
+        for result, offset in zip(op.results, op.attributes["mlc.offsets"], strict=True):
+            text = ir.StringAttr(offset).value
+            places[result] = ("output", outputs[result]) if text == "out" else ("arena", dims.parse(text))
+        operands = [
+            ("weight", weights.place(names[v], layout)) if v in names else places[v]
+            for v, layout in zip(op.operands, layouts, strict=True)
+        ]
+        launches.append(Launch(lowered[callee], len(launches), (*operands, *(places[r] for r in op.results))))
+        hero = ir.StringAttr(function.attributes["mlc.hero"]).value
+        reports.append(KernelReport(callee, hero, str(op.location)))
+    return launches, reports
+

@@ -1,0 +1,202 @@
+"""Heroes with a register-tile emitter (matmul, conv, attention): connects operands and epilogue to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mlir import ir
+
+from mlc.dialects import dims
+from mlc.dialects.build import attrs_of, definition_of, type_of
+from mlc.dialects.dims import Size
+from mlc.dialects.val import Val
+from mlc.dialects.views import contiguous, strides_before
+
+from .index import Ix, Number
+from .isa.memory import StridedBuffer, sum_dtype
+from .kernel import Buffer, EmitError, Kernel
+from .loops import KernelBody, coalesced_shapes
+from .matmul import MatmulPlan, MatmulSizes, PackedPanels, emit_matmul, plan_matmul
+
+# The count of threads that tiles are balanced for; results do not depend on it.
+PLANNED_THREADS = 2
+
+
+def emit_contract(k: Kernel, body: KernelBody, begin: ir.Value, end: ir.Value) -> Size:
+    """Finds the hero and hands its strided operands and the fused epilogue to its emitter."""
+    hero = next(op for op in body.operations if definition_of(op).kind == "contract")
+    name = definition_of(hero).name
+    if name not in _HEROES:
+        raise EmitError(f"{hero.name} has no register-tile emitter ({hero.location})")
+    return _HEROES[name](k, body, hero, begin, end)
+
+
+def strided_operand(k: Kernel, value: ir.Value) -> StridedBuffer:
+    """The memory beneath `value`, strides as numbers. Raises EmitError where it has to be computed: fuse keeps that out."""
+    buffer = k.buffer_beneath(value)
+    if buffer is None:
+        raise EmitError(f"an operand of a contraction is not in memory: {value.owner}")
+    return strided_memory(k, buffer)
+
+
+def strided_memory(k: Kernel, buffer: Buffer) -> StridedBuffer:
+    return StridedBuffer(
+        buffer.pointer, buffer.dtype, k.size(buffer.view.offset), [k.size(s) for s in buffer.view.strides]
+    )
+
+
+@dataclass(frozen=True)
+class EpilogueSpace:
+    """Where a hero's elements go: the value stored, its memory, and the shape its index is taken in."""
+
+    stored: ir.Value
+    target: Buffer
+    is_merged: bool
+
+
+def epilogue_space(k: Kernel, body: KernelBody, hero: ir.Operation, may_merge: bool) -> EpilogueSpace:
+    """Splits trailing views off and, if asked and possible, merges the leading dimensions of everything after the hero."""
+    root, buffer = body.results[0], body.buffers[0]
+    k.buffers.pop(root, None)
+    stored = root
+    while stored != hero.results[0] and stored.owner.operation.name in ("mlc.reshape", "mlc.transpose", "mlc.copy"):
+        stored = stored.owner.operation.operands[0]
+    view = strides_before(stored, root)
+    if view is None:
+        raise EmitError(f"{hero.name}: the result cannot be written in place ({hero.location})")
+    rank = type_of(stored).rank
+    if not may_merge or rank < 3:
+        return EpilogueSpace(stored, Buffer(buffer.pointer, buffer.dtype, view), False)
+    after = [op for op in body.operations if op != hero and _comes_after(op, hero, stored)]
+    merged = coalesced_shapes(KernelBody(after, [stored], [buffer]), rank_kept=rank - 1) if after else {}
+    if not after:
+        shape = type_of(stored).shape
+        merged = {stored: (dims.product(shape[:-1]), shape[-1])}
+    flat = merged.get(stored, ())
+    if len(flat) != 2 or view != contiguous(type_of(stored).shape):
+        return EpilogueSpace(stored, Buffer(buffer.pointer, buffer.dtype, view), False)
+    k.shape_of.update(merged)
+    return EpilogueSpace(stored, Buffer(buffer.pointer, buffer.dtype, contiguous(flat)), True)
+
+
+def _comes_after(op: ir.Operation, hero: ir.Operation, stored: ir.Value) -> bool:
+    """Whether the op computes part of the epilogue (not a view of a hero operand, not a trailing view)."""
+    pending, seen = [stored], set()
+    while pending:
+        value = pending.pop()
+        if value == hero.results[0] or isinstance(value.owner, ir.Block):
+            continue
+        owner = value.owner.operation
+        if owner == op:
+            return True
+        if owner not in seen:
+            seen.add(owner)
+            pending.extend(owner.operands)
+    return False
+
+
+def make_epilogue(k: Kernel, space: EpilogueSpace, hero: ir.Operation) -> Callable:
+    """`epilogue(index, sums, mask)` for the emitters: evaluates what follows the hero on one register and stores it."""
+    result = hero.results[0]
+    dtype = type_of(result).dtype
+
+    def epilogue(index: Sequence[Number], sums: ir.Value, mask: ir.Value | None) -> None:
+        with k.scope():
+            *outer, column = index
+            where = [k.ix(i) for i in outer] + [Ix(k, column, 1)]
+            k.tail = None if mask is None else Val(mask, "bool")
+            k.bound[result] = lambda _: Val(sums, dtype)
+            k.store(space.target, where, k.read(space.stored, where))
+            k.tail = None
+
+    return epilogue
+
+
+# matmul ------------------------------------------------------------------------------------------------------------------
+def _emit_matmul(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value, end: ir.Value) -> Size:
+    attrs = attrs_of(hero)
+    a_value, b_value = hero.operands
+    a, result = strided_operand(k, a_value), type_of(hero.results[0])
+    if attrs["transpose_a"]:
+        a = _swapped(a)
+    b: StridedBuffer | PackedPanels
+    b_shape = type_of(b_value).shape
+    n, k_size = result.shape[-1], b_shape[-1] if attrs["transpose_b"] else b_shape[-2]
+    b = _panels(k, b_value, attrs["transpose_b"])
+    batch = result.shape[:-2]
+    rows_merge = len(b_shape) == 2 and _merged_rows(k, a_value, attrs["transpose_a"])
+    space = epilogue_space(k, body, hero, may_merge=bool(rows_merge))
+    if space.is_merged:
+        sizes = ((), dims.product(result.shape[:-1]), n, k_size)
+        a = StridedBuffer(a.ptr, a.dtype, a.offset, list(a.strides[-2:]))
+    else:
+        sizes = (batch, result.shape[-2], n, k_size)
+        a = _broadcast_batch(a, type_of(a_value).shape, batch)
+    b = _broadcast_b(b, b_shape, sizes[0])
+    epilogue = make_epilogue(k, space, hero)
+    numbers = MatmulSizes(tuple(k.size(s) for s in sizes[0]), *(k.size(s) for s in sizes[1:]))
+    known = MatmulSizes(*sizes)
+    is_packed = isinstance(b, PackedPanels)
+    plan = plan_matmul(k.isa, numbers, a.dtype, PLANNED_THREADS, is_packed, _is_long(body, hero))
+    emit_matmul(k.isa, plan, numbers, a, b, epilogue, begin, end)
+    return dims.product(_grid_sizes(known, plan))
+
+
+def _grid_sizes(sizes: MatmulSizes, plan: MatmulPlan) -> list[Size]:
+    """`matmul_grid` over size expressions."""
+    return [*sizes.batch, dims.ceildiv(sizes.m, plan.tile_rows), dims.ceildiv(sizes.n, plan.tile_columns)]
+
+
+def _is_long(body: KernelBody, hero: ir.Operation) -> bool:
+    """Whether the epilogue holds a transcendental, which is too long to be repeated for every row of the tile."""
+    return any(definition_of(op).family == "pointwise_math" for op in body.operations if op != hero)
+
+
+def _swapped(buffer: StridedBuffer) -> StridedBuffer:
+    strides = list(buffer.strides)
+    strides[-1], strides[-2] = strides[-2], strides[-1]
+    return StridedBuffer(buffer.ptr, buffer.dtype, buffer.offset, strides)
+
+
+def _panels(k: Kernel, value: ir.Value, is_transposed: bool) -> StridedBuffer | PackedPanels:
+    if value in k.packed:
+        shape = type_of(value).shape
+        columns = k.isa.panel_columns(sum_dtype(type_of(value).dtype))
+        depth, width = (shape[-1], shape[-2]) if is_transposed else (shape[-2], shape[-1])
+        step: Size = dims.ceildiv(width, columns) * columns * depth
+        strides: list[Size] = []
+        for size in reversed(shape[:-2]):
+            strides.append(0 if size == 1 else step)
+            step = step * size
+        return PackedPanels(k.buffers[value].pointer, type_of(value).dtype, tuple(k.size(s) for s in reversed(strides)))
+    strided = strided_operand(k, value)
+    return _swapped(strided) if is_transposed else strided
+
+
+def _merged_rows(k: Kernel, value: ir.Value, is_transposed: bool) -> bool:
+    """Whether the leading dimensions of A and its rows are one dimension in memory."""
+    buffer = k.buffer_beneath(value)
+    shape = type_of(value).shape
+    if buffer is None or is_transposed:
+        return False
+    strides: tuple[Size, ...] = buffer.view.strides
+    return all(shape[d] == 1 or strides[d] == strides[d + 1] * shape[d + 1] for d in range(len(shape) - 2))
+
+
+def _broadcast_batch(buffer: StridedBuffer, shape: Sequence[Size], batch: Sequence[Size]) -> StridedBuffer:
+    """Strides with one entry a batch dimension, 0 where the operand has none or one element."""
+    own = list(buffer.strides[:-2])
+    own = [0 if s == 1 else stride for s, stride in zip(shape[:-2], own, strict=True)]
+    lead = [0] * (len(batch) - len(own))
+    return StridedBuffer(buffer.ptr, buffer.dtype, buffer.offset, [*lead, *own, *buffer.strides[-2:]])
+
+
+def _broadcast_b(b: StridedBuffer | PackedPanels, shape: Sequence[Size], batch: Sequence[Size]):
+    if isinstance(b, PackedPanels):
+        strides = (0,) * (len(batch) - len(b.batch_strides)) + tuple(b.batch_strides)
+        return PackedPanels(b.ptr, b.dtype, strides[len(strides) - len(batch):] if batch else ())
+    return _broadcast_batch(b, shape, batch)
+
+
+_HEROES: dict[str, Callable[..., Size]] = {"matmul": _emit_matmul}

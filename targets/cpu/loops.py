@@ -1,0 +1,389 @@
+"""Kernels without an emitter of their own: elementwise domains, row programs (reductions over trailing axes), concatenations.
+
+Each emits the body of one kernel function over tiles [begin, end) and says how many tiles there are, as a size expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mlc.dialects import dims
+from mlc.dialects.build import attrs_of, definition_of, type_of
+from mlc.dialects.dims import Size
+from mlc.dialects.val import Val
+from mlc.dialects.views import contiguous, strides_before
+from mlir import ir
+from mlir.dialects import arith, vector
+
+from .index import Ix, Number, i64
+from .kernel import Buffer, EmitError, Kernel
+
+# Elements a tile takes: long enough to hide the launch (about 1 us), short enough to balance two threads and stay in L1/L2.
+TILE_ELEMENTS = 16384
+# Independent accumulators of a row reduction: covers the latency of a vector add (4 cycles) at one add a cycle.
+ROW_ACCUMULATORS = 4
+
+
+@dataclass(frozen=True)
+class KernelBody:
+    """The ops of one L1 kernel function and the memory of its results."""
+
+    operations: list[ir.Operation]
+    results: list[ir.Value]
+    buffers: list[Buffer]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """An index space cut into tiles: rows of `inner` elements, or chunks of one row where there is only one."""
+
+    outer: tuple[Size, ...]
+    inner: Size
+
+    @property
+    def rows(self) -> Size:
+        return dims.product(self.outer)
+
+    @property
+    def rows_a_tile(self) -> Size:
+        return dims.maximum(1, dims.floordiv(TILE_ELEMENTS, dims.maximum(self.inner, 1)))
+
+    @property
+    def is_one_row(self) -> bool:
+        return self.rows == 1
+
+    @property
+    def tiles(self) -> Size:
+        if self.is_one_row:
+            return dims.ceildiv(self.inner, TILE_ELEMENTS)
+        return dims.ceildiv(self.rows, self.rows_a_tile)
+
+
+def domain_of(shape: Sequence[Size]) -> Domain:
+    return Domain(tuple(shape[:-1]), shape[-1]) if shape else Domain((), 1)
+
+
+def emit_domain(k: Kernel, domain: Domain, tile: Number, body: Callable[[list[Ix]], None]) -> None:
+    """Runs `body(index)` for the elements of one tile, lanes along the last dimension."""
+    if domain.is_one_row:
+        start = k.arith.mul(tile, TILE_ELEMENTS)
+        stop = k.arith.min(k.size(domain.inner), k.arith.add(start, TILE_ELEMENTS))
+        zero = [k.ix(0)] * len(domain.outer)
+        whole = isinstance(domain.inner, int) and domain.inner % max(k.lanes, 1) == 0
+        emit_lanes(k, start, stop, lambda i: body([*zero, i]), is_whole=whole)
+        return
+
+    def row(number: ir.Value, _: list[Val]) -> list[Val]:
+        outer = k.delinearize(number, domain.outer)
+        emit_lanes(k, 0, k.size(domain.inner), lambda i: body([*outer, i]))
+        return []
+
+    first = k.arith.mul(tile, k.size(domain.rows_a_tile))
+    last = k.arith.min(k.size(domain.rows), k.arith.add(first, k.size(domain.rows_a_tile)))
+    k.for_(first, last, 1, [], row)
+
+
+def emit_lanes(k: Kernel, start: Number, stop: Number, body: Callable[[Ix], None], *, is_whole: bool = False) -> None:
+    """`body(index)` over [start, stop): full vectors in a loop, then one masked vector; scalar when lanes are off.
+
+    `is_whole`: the length is known to be a multiple of the lanes.
+    """
+    if not k.lanes:
+        k.for_(start, stop, 1, [], lambda i, _: body(Ix(k, i)) or [])
+        return
+    step = k.lanes
+    length = k.arith.sub(stop, start)
+    if isinstance(length, int) and length % step == 0:
+        is_whole = True
+    full = stop if is_whole else k.arith.add(start, k.arith.sub(length, k.arith.mod(length, step)))
+    if not isinstance(full, int) or full > (start if isinstance(start, int) else -1):
+        k.for_(start, full, step, [], lambda i, _: body(Ix(k, i, 1)) or [])
+    if not is_whole:
+        emit_tail(k, full, stop, body)
+
+
+def emit_tail(k: Kernel, start: Number, stop: Number, body: Callable[[Ix], None]) -> None:
+    """One vector at `start`, masked to end at `stop`; nothing when they are equal."""
+
+    def masked() -> None:
+        with tail_mask(k, k.arith.sub(stop, start)):
+            body(Ix(k, start, 1))
+
+    if isinstance(start, int) and isinstance(stop, int):
+        masked()
+    else:
+        k.when(k.ix(start).lt(k.ix(stop)), masked)
+
+
+class tail_mask:  # noqa: N801 - reads as a statement: `with tail_mask(k, rest):`
+    """Lanes at or past `rest` are off for reads and stores inside."""
+
+    def __init__(self, k: Kernel, rest: Number) -> None:
+        self.k, self.rest = k, rest
+
+    def __enter__(self) -> Val:
+        k = self.k
+        limit = vector.broadcast(k.lane_type(i64()), k.number(self.rest))
+        k.tail = Val(arith.cmpi(2, k.lane_numbers(), limit), "bool")
+        return k.tail
+
+    def __exit__(self, *_: object) -> None:
+        self.k.tail = None
+
+
+# elementwise -------------------------------------------------------------------------------------------------------------
+def emit_pointwise(k: Kernel, body: KernelBody, begin: ir.Value, end: ir.Value) -> Size:
+    """One loop nest over the result's elements."""
+    root, buffer = body.results[0], body.buffers[0]
+    merged = coalesced_shapes(body)
+    k.shape_of.update(merged)
+    shape = merged.get(root, type_of(root).shape)
+    domain = domain_of(shape)
+    target = Buffer(buffer.pointer, buffer.dtype, contiguous(shape))
+    del k.buffers[root]
+
+    def element(index: list[Ix]) -> None:
+        k.store(target, index, k.read(root, index))
+
+    for_tiles(k, begin, end, lambda tile: emit_domain(k, domain, tile, element))
+    return domain.tiles
+
+
+def for_tiles(k: Kernel, begin: ir.Value, end: ir.Value, body: Callable[[ir.Value], None]) -> None:
+    k.for_(begin, end, 1, [], lambda tile, _: body(tile) or [])
+
+
+def coalesced_shapes(body: KernelBody, rank_kept: int | None = None) -> dict[ir.Value, tuple[Size, ...]]:
+    """Shapes with neighbouring dimensions merged where every value of the kernel has both or neither.
+
+    Empty when some op is not purely elementwise. `rank_kept`: dimensions before it never merge with those after.
+    """
+    values: list[ir.Value] = []
+    for operation in body.operations:
+        definition = definition_of(operation)
+        is_plain = definition is not None and (
+            "emit" in definition.rules or definition.name in ("full", "constant", "dim_value")
+        )
+        if not is_plain and not (rank_kept is not None and definition is not None and definition.kind == "reduce"):
+            return {}
+        values.extend([*operation.results, *operation.operands])
+    root_shape = max((type_of(v).shape for v in values), key=len, default=())
+    rank = len(root_shape)
+    padded = {v: (1,) * (rank - len(type_of(v).shape)) + type_of(v).shape for v in values}
+    full = [next((s[d] for s in padded.values() if s[d] != 1), 1) for d in range(rank)]
+    groups: list[list[int]] = []
+    for d in range(rank):
+        joins = (
+            groups
+            and d != rank_kept
+            and all(
+                full[e] == 1 or full[d] == 1 or (s[e] == 1) == (s[d] == 1) for s in padded.values() for e in groups[-1]
+            )
+        )
+        groups[-1].append(d) if joins else groups.append([d])
+    return {v: tuple(dims.product(s[d] for d in group) for group in groups) for v, s in padded.items()}
+
+
+# rows --------------------------------------------------------------------------------------------------------------------
+def emit_rows(k: Kernel, body: KernelBody, begin: ir.Value, end: ir.Value) -> Size:
+    """Reductions over trailing axes and what is elementwise around them, row by row, each row read from L1 after the first pass."""
+    reductions = [op for op in body.operations if definition_of(op).kind == "reduce"]
+    source = type_of(reductions[0].operands[0]).shape
+    first_axis = min(attrs_of(reductions[0])["axes"])
+    root = body.results[0]
+    space = RowSpace.of(k, body, source, first_axis)
+    del k.buffers[root]
+
+    def row(number: ir.Value, _: list[Val]) -> list[Val]:
+        outer = k.delinearize(number, space.rows)
+        for reduction in reductions:
+            scalar = _reduce_row(k, space, reduction, outer)
+            k.bound[reduction.results[0]] = lambda index, scalar=scalar: scalar
+        _store_row(k, space, body, outer)
+        return []
+
+    def tile_rows(tile: ir.Value) -> None:
+        step = k.size(space.rows_a_tile)
+        first = k.arith.mul(tile, step)
+        k.for_(first, k.arith.min(k.size(space.row_count), k.arith.add(first, step)), 1, [], row)
+
+    for_tiles(k, begin, end, tile_rows)
+    return dims.ceildiv(space.row_count, space.rows_a_tile)
+
+
+@dataclass(frozen=True)
+class RowSpace:
+    """Leading dimensions that rows run over, and the dimensions of a row."""
+
+    rows: tuple[Size, ...]
+    columns: tuple[Size, ...]
+
+    @staticmethod
+    def of(k: Kernel, body: KernelBody, source: tuple[Size, ...], first_axis: int) -> RowSpace:
+        merged = coalesced_shapes(body, rank_kept=first_axis)
+        if not merged:
+            return RowSpace(source[:first_axis], source[first_axis:])
+        k.shape_of.update(merged)
+        shape = max(merged.values(), key=lambda s: (len(s), str(dims.product(s))))
+        count = next(i for i in range(len(shape) + 1) if dims.product(source[:first_axis]) == dims.product(shape[:i]))
+        widest = [next((s[d] for s in merged.values() if s[d] != 1), 1) for d in range(len(shape))]
+        return RowSpace(tuple(widest[:count]), tuple(widest[count:]))
+
+    @property
+    def row_count(self) -> Size:
+        return dims.product(self.rows)
+
+    @property
+    def rows_a_tile(self) -> Size:
+        return dims.maximum(1, dims.floordiv(TILE_ELEMENTS, dims.maximum(dims.product(self.columns), 1)))
+
+
+def _reduce_row(k: Kernel, space: RowSpace, reduction: ir.Operation, outer: list[Ix]) -> Val:
+    """The scalar that `reduction` gives for this row."""
+    definition = definition_of(reduction)
+    rule = definition.rules["combine"](k.dtype(reduction.operands[0]), k.dtype(reduction.results[0]))
+    source = reduction.operands[0]
+
+    def read(columns: list[Ix]) -> Val:
+        return k.read_broadcast(source, [*outer, *columns]).cast(rule.dtype)
+
+    def inner(leading: list[Ix], acc: Val) -> Val:
+        return _reduce_lanes(k, space.columns[-1], rule, lambda i: read([*leading, i]), acc)
+
+    start = k.constant(rule.initial, rule.dtype)
+    total = _nest(k, space.columns[:-1], [], start, inner)
+    count = k.size_val(dims.product(space.columns), rule.dtype)
+    return rule.finish(total, count).cast(k.dtype(reduction.results[0]))
+
+
+def _nest(k: Kernel, sizes: Sequence[Size], leading: list[Ix], acc: Val, inner) -> Val:
+    if not sizes:
+        return inner(leading, acc)
+    if sizes[0] == 1:
+        return _nest(k, sizes[1:], [*leading, k.ix(0)], acc, inner)
+    return k.loop(sizes[0], [acc], lambda i, a: [_nest(k, sizes[1:], [*leading, i], a[0], inner)])[0]
+
+
+def _reduce_lanes(k: Kernel, length: Size, rule, read, acc: Val) -> Val:
+    """`acc` combined with `read(i)` for i in [0, length): several vector accumulators, a tail, then across lanes."""
+    if not k.lanes:
+        return k.loop(length, [acc], lambda i, a: [rule.combine(a[0], read(i))])[0]
+    step, stop = k.lanes, k.size(length)
+    identity = k.splat(k.constant(rule.initial, rule.dtype))
+    block = k.arith.mul(step, ROW_ACCUMULATORS)
+    blocked = k.arith.sub(stop, k.arith.mod(stop, block))
+
+    def many(i: ir.Value, accs: list[Val]) -> list[Val]:
+        return [rule.combine(a, read(Ix(k, k.arith.add(i, k.arith.mul(step, n)), 1))) for n, a in enumerate(accs)]
+
+    accs = [identity] * ROW_ACCUMULATORS
+    if blocked != 0:
+        accs = k.for_(0, blocked, block, accs, many)
+    while len(accs) > 1:
+        accs = [rule.combine(a, b) for a, b in zip(accs[::2], accs[1::2], strict=True)]
+    full = k.arith.sub(stop, k.arith.mod(stop, step))
+    if full != blocked:
+        accs = k.for_(blocked, full, step, accs, lambda i, a: [rule.combine(a[0], read(Ix(k, i, 1)))])
+    vector_acc = accs[0]
+    if full != stop:
+        vector_acc = _reduce_tail(k, full, stop, rule, read, vector_acc)
+    return rule.combine(acc, across_lanes(k, rule, vector_acc))
+
+
+def _reduce_tail(k: Kernel, full: Number, stop: Number, rule, read, acc: Val) -> Val:
+    def masked() -> list[Val]:
+        with tail_mask(k, k.arith.sub(stop, full)) as mask:
+            return [mask.select(rule.combine(acc, read(Ix(k, full, 1))), acc)]
+
+    if isinstance(full, int) and isinstance(stop, int):
+        return masked()[0]
+    return k.choose(k.ix(full).lt(k.ix(stop)), masked, lambda: [acc])[0]
+
+
+def across_lanes(k: Kernel, rule, value: Val) -> Val:
+    """The lanes of `value` combined to a scalar, by halves where the vector is fixed, in order where it is scalable."""
+    if not k.lanes_info.scalable_count:
+        lanes = k.lanes
+        current = value.value
+        element = ir.VectorType(current.type).element_type
+        while lanes > 1:
+            lanes //= 2
+            low = vector.shuffle(current, current, list(range(lanes)))
+            high = vector.shuffle(current, current, list(range(lanes, 2 * lanes)))
+            current = rule.combine(Val(low, value.dtype), Val(high, value.dtype)).value
+        return (
+            Val(vector.extract(current, [], [0]), value.dtype)
+            if isinstance(current.type, ir.VectorType)
+            else Val(current, value.dtype)
+        )
+    total = Val(vector.extract(value.value, [], [0]), value.dtype)
+    for lane in range(1, k.lanes):
+        position = arith.index_cast(ir.IndexType.get(), k.number(lane))
+        total = rule.combine(total, Val(vector.extract(value.value, [position], [_DYNAMIC]), value.dtype))
+    return total
+
+
+_DYNAMIC = -(2**63)
+
+
+def _store_row(k: Kernel, space: RowSpace, body: KernelBody, outer: list[Ix]) -> None:
+    root, buffer = body.results[0], body.buffers[0]
+    inside = _before_trailing_views(root)
+    view = strides_before(inside, root)
+    if view is None:
+        raise EmitError(
+            f"{inside.owner.name}: the row kernel's result cannot be written in place ({inside.owner.location})"
+        )
+    shape = k.shape(inside)
+    if inside in k.shape_of:
+        view = contiguous(shape)
+    target = Buffer(buffer.pointer, buffer.dtype, view)
+    rank = len(space.rows) + len(space.columns)
+    if len(shape) < rank or all(s == 1 for s in shape[len(space.rows) :]):
+        index = [*outer, *[k.ix(0)] * (len(shape) - len(space.rows))]
+        k.store(target, index, k.read(inside, index))
+        return
+
+    def nest(sizes: Sequence[Size], leading: list[Ix]) -> None:
+        if len(sizes) > 1:
+            k.loop(sizes[0], [], lambda i, _: nest(sizes[1:], [*leading, i]) or [])
+            return
+        emit_lanes(k, 0, k.size(sizes[0]), lambda i: k.store(target, [*leading, i], k.read(inside, [*leading, i])))
+
+    nest(space.columns, list(outer))
+
+
+def _before_trailing_views(root: ir.Value) -> ir.Value:
+    value = root
+    while value.owner.operation.name in ("mlc.reshape", "mlc.transpose", "mlc.copy"):
+        value = value.owner.operation.operands[0]
+    return value
+
+
+# concatenation -----------------------------------------------------------------------------------------------------------
+def emit_concat(k: Kernel, body: KernelBody, begin: ir.Value, end: ir.Value) -> Size:
+    """Each piece has tiles of its own, numbered one piece after another."""
+    operation = body.results[0].owner.operation
+    axis, target = attrs_of(operation)["axis"], body.buffers[0]
+    del k.buffers[body.results[0]]
+    pieces, first_tile, at = [], 0, 0
+    for piece in operation.operands:
+        domain = domain_of(type_of(piece).shape)
+        pieces.append((piece, domain, first_tile, at))
+        first_tile, at = first_tile + domain.tiles, at + type_of(piece).shape[axis]
+
+    def tile_body(tile: ir.Value) -> None:
+        for piece, domain, start, offset in pieces:
+
+            def element(index: list[Ix], piece=piece, offset=offset) -> None:
+                where = list(index)
+                where[axis] = where[axis] + k.ix(offset)
+                k.store(target, where, k.read(piece, index))
+
+            local = k.arith.sub(tile, k.size(start))
+            inside = k.ix(local).ge(0) & k.ix(local).lt(k.ix(domain.tiles))
+            k.when(inside, lambda d=domain, t=local, e=element: emit_domain(k, d, t, e))
+
+    for_tiles(k, begin, end, tile_body)
+    return first_tile

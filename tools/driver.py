@@ -1,0 +1,204 @@
+"""From a model to an artifact: import, passes, one code image a target, one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlir import ir
+
+from mlc import artifact as container
+from mlc.dialects import dims
+from mlc.dialects.build import type_of
+from mlc.dialects.machine import Machine
+from mlc.dialects.types import TensorType
+from mlc.passes.base import run_pipeline
+from mlc.passes.pipeline import pipeline
+from mlc.targets.cpu import CpuCode, compile_cpu, symbol_ranges
+from mlc.targets.machines import find_machine
+
+Watch = Callable[[str], None]
+
+
+class CompileError(ValueError):
+    """The model or an option cannot be compiled; the message says what, where and what to do."""
+
+
+@dataclass
+class Source:
+    """An imported model: its module and how callers' structures map to flat inputs and outputs."""
+
+    module: ir.Module
+    input_tree: dict[str, Any] | None = None
+    output_tree: dict[str, Any] | None = None
+
+
+@dataclass
+class Artifact:
+    """A compiled model, ready to be saved or loaded."""
+
+    meta: container.Meta
+    targets: list[container.Target]
+    info: dict[str, Any]
+    weights: list[container.Chunk] = field(default_factory=list)
+
+    def save(self, path: str | os.PathLike[str]) -> int:
+        """Writes the file; returns its bytes."""
+        return container.write_artifact(path, self.meta, self.targets, self.info, self.weights)
+
+    def to_bytes(self) -> bytes:
+        """The file in memory."""
+        return container.artifact_bytes(self.meta, self.targets, self.info, self.weights)
+
+
+def import_model(model: Any, *, symbols: Mapping[str, Any] | None = None) -> Source:
+    """Imports a path (`.pt2`, `.onnx`), an ExportedProgram or an ONNX ModelProto.
+
+    `symbols` gives ONNX dimensions ranges or numbers. Raises CompileError for another kind of object; readers raise theirs.
+    """
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        if not path.exists():
+            raise CompileError(f"there is no file {path}")
+        if path.suffix == ".onnx":
+            return _import_onnx(path, symbols)
+        if path.suffix == ".pt2":
+            from mlc.frontend.pt2 import read_pt2
+
+            return _from_program(read_pt2(path))
+        raise CompileError(f"{path}: mlc reads .pt2 and .onnx files, not {path.suffix or 'files without an ending'}")
+    kind = type(model).__name__
+    if kind == "ExportedProgram":
+        from mlc.frontend.exported_program import read_exported_program
+
+        return _from_program(read_exported_program(model))
+    if kind == "ModelProto":
+        return _import_onnx(model, symbols)
+    raise CompileError(f"mlc compiles .pt2 and .onnx paths, ExportedPrograms and ONNX ModelProtos, not {kind}")
+
+
+def _import_onnx(source: Any, symbols: Mapping[str, Any] | None) -> Source:
+    from mlc.frontend.onnx import import_onnx
+
+    return Source(import_onnx(source, dims=symbols))
+
+
+def _from_program(program: Any) -> Source:
+    from mlc.frontend.aten import import_program
+
+    imported = import_program(program)
+    return Source(imported.module, imported.input_tree, imported.output_tree)
+
+
+def compile(  # noqa: A001 - the public name is mlc.compile
+    model: Any, target: str | Sequence[str] = "host", *, symbols: Mapping[str, Any] | None = None,
+    dump_dir: str | os.PathLike[str] | None = None, watch: Watch | None = None,
+) -> Artifact:
+    """Compiles `model` for one target or several ("host" or names of `mlc targets`, best first).
+
+    `dump_dir` gets the IR after every pass. `watch(sentence)` hears of progress.
+    Raises: CompileError, and the readers', passes' and emitters' own errors, all ValueErrors with a message for people.
+    """
+    names = [target] if isinstance(target, str) else list(target)
+    machines = [find_machine(name) for part in names for name in part.split(",")]
+    built: list[container.Target] = []
+    info: dict[str, Any] = {}
+    meta = None
+    for machine in machines:
+        say = watch or (lambda _: None)
+        say(f"importing for {machine.name}")
+        source = import_model(model, symbols=symbols)
+        folder = None if dump_dir is None else Path(dump_dir) / machine.name if len(machines) > 1 else Path(dump_dir)
+        code = compile_module(source.module, machine, dump_dir=folder, watch=say)
+        meta = describe(source.module)
+        built.append(_target(source.module, machine, code))
+        info = _info(source, code) if not info else info
+    assert meta is not None
+    return Artifact(meta, built, info)
+
+
+def compile_module(
+    module: ir.Module, machine: Machine, *, dump_dir: Path | None = None, watch: Watch | None = None
+) -> CpuCode:
+    """Runs the pipeline and the target on an imported module, which is rewritten to L1."""
+    say = watch or (lambda _: None)
+    with module.context, ir.Location.unknown():
+        machine.attach(module)
+        run_pipeline(module, pipeline(), dump_dir=dump_dir, watch=say)
+        keep = None if dump_dir is None else dump_dir / "L2"
+        return compile_cpu(module, machine, keep_dir=keep, watch=lambda what, done, total: say(f"{what} {done} of {total}"))
+
+
+def _names(function: ir.Operation, attribute: str, count: int) -> list[str]:
+    if attribute not in function.attributes:
+        return [f"{attribute.removeprefix('mlc.')[:-1]}{i}" for i in range(count)]
+    return [ir.StringAttr(a).value for a in ir.ArrayAttr(function.attributes[attribute])]
+
+
+def _forward(module: ir.Module) -> ir.Operation:
+    for op in module.body.operations:
+        if op.operation.name == "func.func" and ir.StringAttr(op.operation.attributes["sym_name"]).value == "forward":
+            return op.operation
+    raise CompileError("the module has no @forward")
+
+
+def describe(module: ir.Module) -> container.Meta:
+    """Inputs, outputs and symbols of `@forward` as the artifact states them."""
+    with module.context:
+        forward = _forward(module)
+        block = forward.regions[0].blocks[0]
+        inputs = [type_of(a) for a in block.arguments]
+        outputs = [type_of(v) for v in block.operations[len(block.operations) - 1].operation.operands]
+        symbols = tuple(container.Symbol(n, low, high) for n, (low, high) in symbol_ranges(module).items())
+        return container.Meta(
+            symbols,
+            tuple(map(_tensor_info, _names(forward, "mlc.inputs", len(inputs)), inputs)),
+            tuple(map(_tensor_info, _names(forward, "mlc.outputs", len(outputs)), outputs)),
+        )
+
+
+def _tensor_info(name: str, type_: TensorType) -> container.TensorInfo:
+    def dim(size: dims.Size) -> int | str | None:
+        if isinstance(size, int):
+            return size
+        names = dims.symbols(size)
+        return names[0] if len(names) == 1 and size == dims.symbol(names[0]) else None
+
+    return container.TensorInfo(name, type_.dtype, tuple(dim(s) for s in type_.shape))
+
+
+def _target(module: ir.Module, machine: Machine, code: CpuCode) -> container.Target:
+    with module.context:
+        arena = dims.parse(ir.StringAttr(_forward(module).attributes["mlc.arena_bytes"]).value)
+        most = arena if isinstance(arena, int) else dims.bounds(arena, symbol_ranges(module))[1]
+    info = container.TargetInfo(
+        machine.arch, machine.features, machine.name, machine.vector_bits if machine.is_scalable else 0,
+        arena_bytes=most if most < 2**40 else None,
+    )
+    chunks = [container.Chunk(w.offset, _Lazy(w)) for w in code.weights]
+    return container.Target(info, code.image, chunks)
+
+
+class _Lazy:
+    """A weight that is made when the writer asks for its bytes."""
+
+    def __init__(self, weight: Any) -> None:
+        self._weight = weight
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self._weight.array()
+
+
+def _info(source: Source, code: CpuCode) -> dict[str, Any]:
+    info: dict[str, Any] = {
+        "kernels": [{"name": k.name, "hero": k.hero, "source": k.source} for k in code.launches],
+        "kernel_functions": code.kernel_count,
+    }
+    if source.output_tree is not None:
+        info["output_tree"] = source.output_tree
+    if source.input_tree is not None:
+        info["input_tree"] = source.input_tree
+    return info
