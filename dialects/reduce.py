@@ -1,6 +1,6 @@
 """Reductions over axes, and the positions of extremes.
 
-A reduction is a fold: rule "combine" (operand and result element type -> `Fold`) says how elements join, and both ways
+A reduction is a fold: rule "combine" (operand and result dtype -> `Fold`) says how elements join, and both ways
 of compiling it (the `at` rule's loop, and the vectorised rows of a target) are made of that. Narrow floats accumulate in
 f32, integers in their own width: sums wrap alike in any width, and who wants a wider result casts first.
 """

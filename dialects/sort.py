@@ -1,7 +1,7 @@
 """Order along an axis: sort and topk.
 
 Both are one algorithm on the results as working memory: a heap holds the best elements so far with the worst of them on
-top, and is then taken apart from the worst to the best: n log k steps, no scratch memory. Elements that compare equal are
+top, and is then taken apart from the worst to the best: n log k steps, no scratch memory. Equal elements are
 ordered by position, so the order is total, the sort is stable and every target gives the same indices.
 """
 
@@ -110,7 +110,7 @@ def _comes_after(a: Entry, b: Entry, descending: bool) -> Val:
 
 
 class _Heap:
-    """The first places of a line of the results, each entry not before its children: entry i's are 2 i + 1 and 2 i + 2."""
+    """The first places of a line of the results. Entry i comes after its children, entries 2 i + 1 and 2 i + 2."""
 
     def __init__(self, k: Any, outs: Sequence[Any], index: Callable[[Any], list[Any]], descending: bool) -> None:
         self.k, self.outs, self.index, self.descending = k, outs, index, descending

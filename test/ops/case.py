@@ -5,8 +5,8 @@
         Case("gather", [(9, 4), (3,)], dtypes=FLOATS, attrs={"axis": 0}, make={1: integers(-9, 9)}),
     ]
 
-Every consumer runs the same rows: the bodies against torch, compiled code against the bodies. One row gives one example a
-dtype; the op's signature says which operands take that dtype.
+Every consumer runs the same rows: the bodies against torch, compiled code against the bodies. One row gives one example
+a dtype; the op's signature says which operands take that dtype.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-
 from mlc.dialects import op as op_module
 from mlc.dialects.build import load_ops
 from mlc.dialects.types import DTYPES
@@ -94,15 +93,15 @@ def epsilon(dtype: str) -> float:
 def tolerance(dtype: str, length: int = 1, magnitude: float = 0.0, ulps: float = 4.0) -> Tolerance:
     """What rounding can make of a result with `length` terms of at most `magnitude`, accumulated in f32 or wider.
 
-    Relative: `ulps` roundings of the result. Absolute: each of the terms is rounded once in the accumulator and each partial
-    sum once (|error| <= length * epsilon * sum of sizes; half of that in practice), plus the least denormals.
+    Relative: `ulps` roundings of the result. Absolute: each term and each partial sum is rounded once; the partial sums of
+    terms of either sign grow as the root of their number, so do the errors' sum over them; plus the least denormals.
     """
     if not DTYPES[dtype].is_float:
         return Tolerance(0.0, 0.0)
     accumulator = epsilon("f32" if DTYPES[dtype].is_narrow_float else dtype)
     denormal = {"f64": 2.0**-1074, "f32": 2.0**-149, "f16": 2.0**-24, "bf16": 2.0**-133}[dtype]
     terms = max(length, 1)
-    return Tolerance(ulps * epsilon(dtype), ulps * (accumulator * magnitude * terms * max(terms, 1) ** 0.5 + denormal))
+    return Tolerance(ulps * epsilon(dtype), ulps * (accumulator * magnitude * terms * terms**0.5 + denormal))
 
 
 def violations(found: Any, expected: Any, allowed: Tolerance) -> str:
@@ -123,7 +122,8 @@ def violations(found: Any, expected: Any, allowed: Tolerance) -> str:
     if not bad.any():
         return ""
     at = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
-    return f"{int(bad.sum())} of {bad.size} elements differ; at {at}: {found[at]}, expected {expected[at]} ({error[at]:.3g})"
+    where = f"at {at}: {found[at]}, expected {expected[at]} ({error[at]:.3g})"
+    return f"{int(bad.sum())} of {bad.size} elements differ; {where}"
 
 
 # --- data ---
@@ -131,7 +131,7 @@ def violations(found: Any, expected: Any, allowed: Tolerance) -> str:
 
 def integers(low: int, high: int) -> Maker:
     """Whole numbers in [low, high)."""
-    return lambda rng, shape, dtype: rng.integers(low, high, shape).astype(DTYPES[dtype].numpy)
+    return lambda rng, shape, dtype: np.asarray(rng.integers(low, high, shape)).astype(DTYPES[dtype].numpy)
 
 
 def values(*numbers: Any) -> Maker:
@@ -145,14 +145,14 @@ def numbers_in(low: float, high: float, special: bool = False) -> Maker:
     def make(rng: np.random.Generator, shape: Shape, dtype: str) -> np.ndarray:
         info = DTYPES[dtype]
         if info.kind == "b":
-            return rng.integers(0, 2, shape).astype(np.bool_)
+            return np.asarray(rng.integers(0, 2, shape)).astype(np.bool_)
         if info.kind in "iu":
             limits = np.iinfo(info.numpy)
             bounds = max(int(low), limits.min), min(int(high), limits.max)
-            array = rng.integers(*bounds, shape, dtype=info.numpy, endpoint=True)
+            array = np.array(rng.integers(*bounds, shape, dtype=info.numpy, endpoint=True))
             extremes = [limits.min, limits.max, 0, 1]
         else:
-            array = rng.uniform(low, high, shape).astype(info.numpy)
+            array = np.array(rng.uniform(low, high, shape)).astype(info.numpy)
             tiny = float(np.float32(2.0**-140)) if info.bits != 16 else 2.0**-24 if dtype == "f16" else 2.0**-130
             extremes = [np.nan, np.inf, -np.inf, -0.0, 0.0, tiny, -tiny, low, high]
         if special and array.size:
