@@ -159,6 +159,8 @@ class Fuser:
         users = [u for r in operation.results for u in users_of(r) if u in group]
         if definition.kind == "source":
             return self._takes_source(group, operation, users)
+        if self._feeds_hero(group, operation):
+            return is_view(operation) and self._is_strided(operation)
         kind = kind_alone(operation)
         if kind in ("contract", "window") and not self._is_light(operation):
             return self._takes_hero(group, operation)
@@ -219,10 +221,6 @@ class Fuser:
 
     def _reads_once(self, group: Group, user: ir.Operation, operation: ir.Operation) -> bool:
         """Whether `user`, in `group`, reads each element of `operation`'s result about once, by asking for it at an index."""
-        if group.hero is not None and group.kind in ("contract", "special") and user == group.hero:
-            return is_view(operation) and self._is_strided(operation)
-        if is_view(operation) and group.kind in ("contract", "special") and self._feeds_hero(group, operation):
-            return self._is_strided(operation)
         if group.kind == "row" and not fits_rows(type_of(operation.results[0]).shape, group.row_source):
             return is_view(operation) and has_emit(user) is False
         if not has_emit(user) and not is_view(user) and not self._is_single_reader(user, operation):
