@@ -123,7 +123,7 @@ def exp_short(x: Lane) -> Lane:
 
 @lanewise
 def exp_nonpositive(x: Lane) -> Lane:
-    """e**x for x <= 0 within 1 ulp, in half the instructions of `exp`: the exponential of a softmax.
+    """e**x for x <= 0, off by 1 ulp at most (1.01), in half the instructions of `exp`: the exponential of a softmax.
 
     Results under the smallest normal number come out as at most it, -inf gives 0 and NaN stays NaN.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math as pymath
 
 from mlc.dialects.vecmath.coefficients import COEFFICIENTS
-from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, horner, lanewise, select
+from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, horner, lanewise, select, two_sum
 from mlc.dialects.vecmath.logarithm import LN2_HIGH, LN2_LOW, log1p_of, log1p_pair, log1p_wide
 
 HALF_PI = (float.fromhex("0x1.921fb54442d18p+0"), float.fromhex("0x1.1a62633145c07p-54"))
@@ -122,13 +122,14 @@ def asinh(x: Lane) -> Lane:
     is_wide = x.format.bits == 32
     wide = (x.widened() if is_wide else x).abs()
     square = wide * wide
-    argument = wide + square / ((square + 1.0).sqrt() + 1.0)
+    argument, lost = fast_two_sum(wide, square / ((square + 1.0).sqrt() + 1.0))
     doublings: Lane | float = 0.0
     if not is_wide:  # the square of what an f32 holds does not overflow
         is_large = wide > 2.0**30
-        argument = select(is_large, wide, argument)
+        argument = select(is_large, wide - 1.0, argument)
+        lost = select(is_large, 0.0, lost)
         doublings = select(is_large, 1.0, wide.splat(0.0))
-    value = _log1p_sum(argument, None, is_wide, doublings)
+    value = _log1p_sum(argument, None if is_wide else lost, is_wide, doublings)
     value = value.narrowed() if is_wide else value
     is_plain = (x.abs() < pymath.inf) & (x.abs() > pymath.ldexp(1.0, -x.format.mantissa_bits // 2 - 2))
     return select(is_plain, value.with_sign_of(x), x)
@@ -140,13 +141,14 @@ def acosh(x: Lane) -> Lane:
     is_wide = x.format.bits == 32
     wide = x.widened() if is_wide else x
     above = wide - 1.0
-    argument = above + fma(above, above, above + above).sqrt()
+    argument, lost = two_sum(above, fma(above, above, above + above).sqrt())
     doublings: Lane | float = 0.0
     if not is_wide:
         is_large = wide > 2.0**30
         argument = select(is_large, above, argument)
+        lost = select(is_large, 0.0, lost)
         doublings = select(is_large, 1.0, wide.splat(0.0))
-    value = _log1p_sum(argument, None, is_wide, doublings)
+    value = _log1p_sum(argument, None if is_wide else lost, is_wide, doublings)
     value = value.narrowed() if is_wide else value
     return select(x < pymath.inf, select(x < 1.0, pymath.nan, value), x)
 

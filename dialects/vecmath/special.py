@@ -17,7 +17,6 @@ from mlc.dialects.vecmath.logarithm import (
 )
 
 STIRLING_START = 8.0
-SHIFT_STEPS = 5  # from 3 to STIRLING_START
 
 
 def _log(x: Lane, is_wide: bool) -> Lane:
@@ -42,24 +41,19 @@ def _sin_cos_pi(x: Lane, precision: str) -> tuple[Lane, Lane]:
 def _lgamma(x: Lane, is_wide: bool) -> Lane:
     precision = "wide" if is_wide else "f64"
     z = x.abs()
-    # Up to 3: a polynomial in y on [1, 2], one step of the recurrence away where z lies outside.
-    # y - 1 is exact where y is not.
-    y1 = select(z < 1.0, z, select(z < 2.0, z - 1.0, z - 2.0))
-    near = y1 * (1.0 - y1) * -horner(y1 - 0.5, COEFFICIENTS["lgamma", precision])
-    # From 3: Stirling's formula, five steps up where z is under 8.
-    is_low = z < STIRLING_START
-    w = select(is_low, z + float(SHIFT_STEPS), z)
-    product = z
-    for step in range(1, SHIFT_STEPS):
-        product = product * (z + float(step))
-    inverse = 1.0 / w
+    # Under 8: a polynomial in y on [1, 2], steps of the recurrence away. y - 1 is exact where y may not be.
+    is_under_one = z < 1.0
+    y1, factor = select(is_under_one, z, z - 1.0), z.splat(1.0)
+    for _ in range(int(STIRLING_START) - 2):
+        is_low = y1 >= 1.0
+        factor, y1 = select(is_low, factor * y1, factor), select(is_low, y1 - 1.0, y1)
+    near = fma(y1 * (1.0 - y1), -horner(y1 - 0.5, COEFFICIENTS["lgamma", precision]), 0.0)
+    is_near = z < STIRLING_START
+    log = _log(select(is_under_one, z, select(is_near, factor, z)), is_wide)
+    inverse = 1.0 / z
     tail = inverse * horner(inverse * inverse, COEFFICIENTS["stirling", precision])
-    far = fma(w - 0.5, _log(w, is_wide), (0.5 * pymath.log(2 * pymath.pi) + tail) - w)
-    # One logarithm serves both: what to divide gamma by.
-    is_near = z < 3.0
-    ratio = select(z < 1.0, z, select(z < 2.0, 1.0, select(is_near, z - 1.0, select(is_low, product, 1.0))))
-    log_ratio = _log(ratio, is_wide)
-    value = select(is_near, near, far) - select((z < 2.0) | (is_near ^ is_near.splat(1)), log_ratio, -log_ratio)
+    far = fma(z - 0.5, log, (0.5 * pymath.log(2 * pymath.pi) + tail) - z)
+    value = select(is_near, near + select(is_under_one, -log, log), far)
     sine, _ = _sin_cos_pi(x, precision)
     reflected = (pymath.log(pymath.pi) - _log(z * sine, is_wide)) - value
     # Below 2**-60 the reflection's own log would meet a product of denormals; gamma(x) is 1/x there.

@@ -19,7 +19,28 @@ LOWER = (
     "convert-func-to-llvm,convert-cf-to-llvm,reconcile-unrealized-casts)"
 )
 HOST_FLAGS = ("-target", "x86_64-linux-musl", "-march=x86-64-v3")
-SVE_FLAGS = ("-target", "aarch64-linux-musl", "-mcpu=neoverse_v1")
+SVE_FLAGS = ("-target", "aarch64-linux-gnu", "-mcpu=neoverse-v1")
+
+# Reads f32s from standard input and writes one function of them to standard output, without a C library.
+AARCH64_DRIVER = """
+static long call(long number, long a, long b, long c) {
+  register long x8 __asm__("x8") = number;
+  register long x0 __asm__("x0") = a;
+  register long x1 __asm__("x1") = b;
+  register long x2 __asm__("x2") = c;
+  __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
+  return x0;
+}
+static float in[1 << 18], out[1 << 18];
+void ENTRY(const float *, float *, long);
+void _start(void) {
+  long size = 0, got;
+  while ((got = call(63, 0, (long)((char *)in + size), (long)sizeof in - size)) > 0) size += got;
+  ENTRY(in, out, size / 4);
+  for (long sent = 0; sent < size;) sent += call(64, 1, (long)((char *)out + sent), size - sent);
+  call(93, 0, 0, 0);
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -114,6 +135,22 @@ def link_shared(path: Path, library: Path) -> Path:
     command = [sys.executable, "-m", "ziglang", "ld.lld", "-shared", "-nostdlib", "-z", "defs"]
     subprocess.run([*command, str(path), "-o", str(library)], check=True, capture_output=True, text=True)
     return library
+
+
+def run_emulated(path: Path, entry: str, inputs: np.ndarray) -> np.ndarray:
+    """The f32 entry point of an AArch64 object, run by qemu with every extension; the count is a power of two."""
+    driver = path.with_suffix(".c")
+    driver.write_text(AARCH64_DRIVER)
+    main = path.with_suffix(".main.o")
+    clang = [sys.executable, "-m", "ziglang", "clang", *SVE_FLAGS, "-O1", "-ffreestanding", "-fno-stack-protector"]
+    subprocess.run([*clang, f"-DENTRY={entry}", "-c", str(driver), "-o", str(main)], check=True, capture_output=True)
+    program = path.with_suffix(".exe")
+    lld = [sys.executable, "-m", "ziglang", "ld.lld", "-static", "-nostdlib"]
+    subprocess.run([*lld, str(main), str(path), "-o", str(program)], check=True, capture_output=True)
+    done = subprocess.run(
+        ["qemu-aarch64", "-cpu", "max", str(program)], input=inputs.tobytes(), capture_output=True, check=True
+    )
+    return np.frombuffer(done.stdout, np.float32)
 
 
 def load(library: Path, name: str, shape: Shape) -> Callable[..., np.ndarray]:
