@@ -89,9 +89,9 @@ def splat(isa: Isa, scalar: ir.Value, dtype: str) -> ir.Value:
 def stack_array(dtype: str, count: int) -> ir.Value:
     """`count` elements on the stack, 64-byte aligned, made once a call whatever loop this is asked for in."""
     block = ir.InsertionPoint.current.block
-    owner = block.owner
+    owner = block.owner.operation
     while owner.name not in ("func.func", "llvm.func"):
-        owner = owner.parent
+        owner = owner.parent.operation
     with ir.InsertionPoint.at_block_begin(owner.regions[0].blocks[0]):
         return llvm.AllocaOp(pointer_type(), arith.constant(i64(), count), memory_type(dtype), alignment=64).result
 
