@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 GRAPH = [
+    "simplify", "fold", "cse", "dce",
+    "infer-layout",          # after fold: scales of batch norms are in the weights by then
+    "simplify", "fold", "cse",
     "decompose",             # composites that no fused emitter takes; before fuse sees them
 ]
 KERNELS = [

@@ -1,0 +1,32 @@
+"""Removes ops whose results nobody reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlir import ir
+
+from .base import Pass
+from .rewriting import body_of, functions, mlc_ops
+
+
+def drop_dead(block: ir.Block) -> int:
+    """Erases unread mlc ops from the last to the first; returns how many."""
+    dropped = 0
+    for operation in reversed(list(mlc_ops(block))):
+        if not any(True for result in operation.results for _ in result.uses):
+            operation.erase()
+            dropped += 1
+    return dropped
+
+
+@dataclass(frozen=True)
+class Dce(Pass):
+    """Removes mlc ops without users; every mlc op is pure.
+
+    Before: any module. After: each mlc op has a use.
+    """
+
+    def run(self, module: ir.Module) -> None:
+        for function in functions(module).values():
+            drop_dead(body_of(function))

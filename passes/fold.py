@@ -1,0 +1,157 @@
+"""Computes at compile time what depends on constants and weights only, and folds per-channel scales into convolutions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from mlir import ir
+
+from mlc.dialects import reference
+from mlc.dialects.build import attrs_of, definition_of, operands_of, type_of
+from mlc.dialects.builder import SMALL_CONSTANT_ELEMENTS, OpBuilder, Value
+from mlc.dialects.weights import WeightStore, store_of
+
+from .base import Pass
+from .dce import drop_dead
+from .rewriting import body_of, functions, mlc_ops, replace_op, users_of
+
+# Growing a constant (broadcast, iota, one-hot) past this would trade arithmetic for artifact bytes.
+_LARGEST_GROWTH_ELEMENTS = 4096
+
+
+def constant_source(value: ir.Value) -> ir.Operation | None:
+    """The constant or weight that `value` is, if it is one."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name not in ("mlc.constant", "mlc.weight"):
+        return None
+    return owner.operation
+
+
+def array_of(value: ir.Value, store: WeightStore) -> np.ndarray:
+    source = constant_source(value)
+    assert source is not None
+    attrs = attrs_of(source)
+    return store.get(attrs["name"]) if source.name == "mlc.weight" else attrs["value"]
+
+
+def _foldable(operation: ir.Operation) -> bool:
+    definition = definition_of(operation)
+    if definition.name in ("constant", "weight", "random_uniform") or not all(type_of(r).is_static for r in operation.results):
+        return False
+    elements = sum(type_of(r).elements for r in operation.results)
+    operands = list(operation.operands)
+    if not operands:  # full, iota, dim_value: small ones help others fold; large ones are cheaper computed
+        return elements <= SMALL_CONSTANT_ELEMENTS and all(not isinstance(v, str) for v in attrs_of(operation).get("shape", []))
+    if not all(constant_source(v) is not None for v in operands):
+        return False
+    return elements <= max(sum(type_of(v).elements for v in operands), _LARGEST_GROWTH_ELEMENTS)
+
+
+def _evaluate(operation: ir.Operation, store: WeightStore, module: ir.Module) -> list[np.ndarray]:
+    inputs = [
+        [array_of(v, store) for v in o] if isinstance(o, list) else (None if o is None else array_of(o, store))
+        for o in operands_of(operation)
+    ]
+    return reference.run_op(operation, inputs, {}, module)
+
+
+def make_constant(builder: OpBuilder, store: WeightStore, name: str, array: np.ndarray) -> Value:
+    """A constant op when small, else a weight."""
+    if array.size <= SMALL_CONSTANT_ELEMENTS:
+        return builder.constant(array)
+    from mlc.dialects.types import dtype_of_numpy
+
+    stored = store.add(name, np.ascontiguousarray(array))
+    return builder.weight(name=stored, shape=list(array.shape), dtype=dtype_of_numpy(array.dtype))
+
+
+def _weight_name(operation: ir.Operation) -> str:
+    for value in operation.operands:
+        source = constant_source(value)
+        if source is not None and source.name == "mlc.weight":
+            return attrs_of(source)["name"]
+    return "folded"
+
+
+def _channel_vector(value: ir.Value, result_rank: int, channels: int, axis: int, store: WeightStore) -> np.ndarray | None:
+    """A constant that varies along the channel dimension only, as a vector; None for anything else."""
+    if constant_source(value) is None:
+        return None
+    shape = (1,) * (result_rank - type_of(value).rank) + type_of(value).shape
+    if any(s != 1 and d != axis for d, s in enumerate(shape)) or len(shape) != result_rank:
+        return None
+    return np.broadcast_to(array_of(value, store).reshape(-1), (channels,))
+
+
+def _fold_scale(operation: ir.Operation, store: WeightStore) -> Value | None:
+    """conv(x, w, b) * s + t by constants: conv(x, w * s, b * s + t)."""
+    if operation.name not in ("mlc.mul", "mlc.add", "mlc.sub"):
+        return None
+    for position in range(2):
+        owner = operation.operands[position].owner
+        if isinstance(owner, ir.Block) or owner.operation.name != "mlc.conv" or len(users_of(operation.operands[position])) != 1:
+            continue
+        if operation.name == "mlc.sub" and position == 1:
+            continue
+        return _scaled_conv(operation, owner.operation, operation.operands[1 - position], store)
+    return None
+
+
+def _scaled_conv(operation: ir.Operation, conv: ir.Operation, factor: ir.Value, store: WeightStore) -> Value | None:
+    attrs, (x, w, bias) = attrs_of(conv), operands_of(conv)
+    result = type_of(conv.results[0])
+    if type_of(operation.results[0]) != result or constant_source(w) is None:
+        return None
+    if bias is not None and constant_source(bias) is None:
+        return None
+    axis = 1 if attrs["layout"] == "nchw" else result.rank - 1
+    channels = type_of(w).shape[0]
+    vector = _channel_vector(factor, result.rank, channels, axis, store)
+    if vector is None:
+        return None
+    weight = array_of(w, store)
+    offset = np.zeros(channels, weight.dtype) if bias is None else array_of(bias, store)
+    if operation.name == "mlc.mul":
+        scaled = weight * vector.reshape(-1, *[1] * (weight.ndim - 1)).astype(weight.dtype)
+        offset = offset * vector
+    else:
+        scaled, offset = weight, offset + (vector if operation.name == "mlc.add" else -vector)
+    builder = OpBuilder(ir.InsertionPoint(operation), ir.Location.fused([conv.location, operation.location]))
+    name = _weight_name(conv)
+    new_w = Value(w) if scaled is weight else make_constant(builder, store, name, scaled)
+    new_bias = make_constant(builder, store, f"{name}.bias", offset.astype(weight.dtype))
+    return builder.conv(Value(x), new_w, new_bias, **attrs)
+
+
+@dataclass(frozen=True)
+class Fold(Pass):
+    """Evaluates ops on constants by their own reference, and folds scales and offsets of batch norms into convolutions.
+
+    Before: any L0 module. After: no op has constant operands only, unless its result would be much larger than they are.
+    """
+
+    def run(self, module: ir.Module) -> None:
+        store = store_of(module)
+        block = body_of(functions(module)["forward"])
+        changed = True
+        while changed:
+            changed = False
+            for operation in mlc_ops(block):
+                changed |= self._fold(operation, store, module)
+            drop_dead(block)
+
+    def _fold(self, operation: ir.Operation, store: WeightStore, module: ir.Module) -> bool:
+        if not any(True for r in operation.results for _ in r.uses):
+            return False
+        if _foldable(operation):
+            arrays = _evaluate(operation, store, module)
+            builder = OpBuilder(ir.InsertionPoint(operation), operation.location)
+            name = _weight_name(operation)
+            replace_op(operation, [make_constant(builder, store, name, a).ir for a in arrays])
+            return True
+        scaled = _fold_scale(operation, store)
+        if scaled is not None:
+            replace_op(operation, [scaled.ir])
+            return True
+        return False
