@@ -91,6 +91,7 @@ def entries() -> dict[str, Entry]:
     """Every model by name, whether or not it can be built here."""
     import zoo_audio  # noqa: F401  (registers)
     import zoo_onnx  # noqa: F401
+    import zoo_tiny  # noqa: F401
     import zoo_torch  # noqa: F401
 
     return REGISTRY
