@@ -2,8 +2,8 @@
 
 Three forms. `taps`: k is cut into segments of consecutive elements (the channels of one tap, or a whole kernel row
 where no padding cuts it); a row's pointer is computed once a segment, and points at zeros where the tap lies in the
-padding. `patches`: for few channels, where segments would be too short, each row's elements are copied side by side first.
-`depthwise`: one channel a group, with lanes along the channels (conv_depthwise.py).
+padding. `patches`: for few channels, where segments would be too short, each row's elements are copied side by side
+first. `depthwise`: one channel a group, with lanes along the channels (conv_depthwise.py).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ConvPlan:
 
 _RUN_MIN = 16  # a segment shorter than this does not pay for its row pointers (about 12 cycles a segment on Zen 3)
 _PATCH_BYTES_MAX = 40 * 1024  # of stack for the copied rows
-_DEPTHWISE_PIXELS = 48  # a tile's pixels: about 5 us for 64 channels and 9 taps
+_DEPTHWISE_PIXELS = 96  # of one line in a tile: about 5 us for 128 channels and 9 taps
 
 
 def plan_conv(
@@ -85,10 +85,15 @@ def pack_conv(isa: Isa, plan: ConvPlan, weights: np.ndarray, groups: int, dtype:
 
 
 def conv_grid(sizes: ConvSizes, plan: ConvPlan) -> list[Size]:
-    """Tiles a dimension: [n, group, pixel blocks, column blocks]; their product is the kernel's tile count."""
+    """Tiles a dimension, whose product is the kernel's tile count.
+
+    [n, group, pixel blocks, column blocks]; for depthwise [n, lines, blocks of a line, column blocks].
+    """
     pixels = index.ceil_div(index.product(sizes.output), plan.tile_rows)
     if plan.form == "depthwise":
-        return [sizes.batch, 1, pixels, index.ceil_div(sizes.groups, plan.tile_columns)]
+        *lines, width = sizes.output
+        blocks = [index.ceil_div(width, plan.tile_rows), index.ceil_div(sizes.groups, plan.tile_columns)]
+        return [sizes.batch, index.product(lines), *blocks]
     return [sizes.batch, sizes.groups, pixels, index.ceil_div(sizes.outputs, plan.tile_columns)]
 
 
@@ -102,7 +107,7 @@ def emit_conv(
     """
     grid = conv_grid(sizes, plan)
     if plan.form == "depthwise":
-        emit_depthwise(isa, plan.tile_rows, plan.tile_columns, sizes, x, weights, epilogue, grid, begin, end)
+        emit_depthwise(isa, (plan.tile_rows, plan.tile_columns), sizes, x, weights, epilogue, grid, begin, end)
         return
     axes, run, run_stride = _segments(sizes, x.strides, plan.is_channels_first)
     if plan.form == "patches":

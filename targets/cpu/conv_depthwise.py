@@ -1,15 +1,17 @@
-"""Depthwise convolution: lanes along channels, register tiles of output pixels."""
+"""Depthwise convolution: lanes along channels, register tiles of neighbouring output pixels of one line.
+
+A line is cut where padding begins: inner pixels have every tap of the last dimension inside the input, so that their
+addresses are constants apart and nothing is checked; border pixels go one at a time, over the taps that exist.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlc.dialects.val import compute_type, constant_of
 from mlir import ir
-from mlir.dialects import arith
 
-from .conv_geometry import ConvSizes, first_taps, is_inside
+from .conv_geometry import ConvSizes
 from .isa import index
 from .isa.facts import Isa
 from .isa.index import Size
@@ -19,115 +21,175 @@ from .isa.memory import (
     load_vector,
     multiply_add,
     offset_ptr,
-    stack_array,
-    store_scalar,
     sum_dtype,
     zero_vector,
 )
 from .matmul import Epilogue, PackedPanels, each_row_tile
 
+_UNROLLED_TAPS_MAX = 7
+
+Masks = list[ir.Value | None]
+
 
 def emit_depthwise(
-    isa: Isa, tile_pixels: int, tile_channels: int, sizes: ConvSizes, x: StridedBuffer, weights: PackedPanels,
-    epilogue: Epilogue, grid: Sequence[Size], begin: Size, end: Size,
+    isa: Isa, blocks: tuple[int, int], sizes: ConvSizes, x: StridedBuffer, weights: PackedPanels, epilogue: Epilogue,
+    grid: Sequence[Size], begin: Size, end: Size,
 ) -> None:  # fmt: skip
-    """Tiles are [n, 1, pixel block, channel block]; weights are [taps][channels], x's channels are consecutive."""
-    zeros = stack_array(x.dtype, isa.tile[1] * isa.lanes(sum_dtype(x.dtype)))
-    zero = constant_of(compute_type(x.dtype), 0)
-    count = isa.tile[1] * isa.lanes(sum_dtype(x.dtype))
-    index.each(0, count, 1, lambda i: store_scalar(zero, offset_ptr(zeros, i, x.dtype), x.dtype))
-    tiles = _Tiles(isa, tile_pixels, tile_channels, sizes, x, weights, epilogue, zeros)
+    """Tiles are [n, line, pixel block, channel block], `blocks` the sizes of the last two.
+
+    Weights are [taps][channels], x's channels are consecutive.
+    """
+    tiles = _Tiles(isa, blocks, sizes, x, weights, epilogue)
     index.each(begin, end, 1, lambda tile: tiles.emit(index.delinearize(tile, grid)))
+
+
+def valid_taps(sizes: ConvSizes, dim: int, corner: Size) -> tuple[Size, Size]:
+    """The range of taps along `dim` that lie in the input, given where the first tap lies; may be empty, end first."""
+    if not sizes.is_padded(dim):
+        return 0, sizes.kernel[dim]
+    dilation = sizes.dilations[dim]
+    low = index.ceil_div(index.maximum(index.sub(0, corner), 0), dilation)
+    room = index.maximum(index.sub(sizes.input[dim], corner), 0)
+    return low, index.minimum(index.ceil_div(room, dilation), sizes.kernel[dim])
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One line of output: where it is and which taps of the outer dimensions reach it."""
+
+    batch: Size
+    place: list[Size]
+    corner: list[Size]
+    ranges: list[tuple[Size, Size]]
 
 
 @dataclass(frozen=True)
 class _Tiles:
     isa: Isa
-    tile_pixels: int
-    tile_channels: int
+    blocks: tuple[int, int]
     sizes: ConvSizes
     x: StridedBuffer
     weights: PackedPanels
     epilogue: Epilogue
-    zeros: ir.Value
 
     @property
     def total(self) -> str:
         return sum_dtype(self.x.dtype)
 
+    @property
+    def last(self) -> int:
+        return len(self.sizes.kernel) - 1
+
     def emit(self, place: Sequence[Size]) -> None:
-        batch, _, pixel_block, channel_block = place
-        pixels = index.product(self.sizes.output)
-        first = index.mul(pixel_block, self.tile_pixels)
-        count = index.minimum(self.tile_pixels, index.sub(pixels, first))
-        known_tail = pixels % self.isa.tile[0] if isinstance(pixels, int) else None
-        start = index.mul(channel_block, self.tile_channels)
-        stop = index.minimum(self.sizes.groups, index.add(start, self.tile_channels))
-        width = self.isa.tile[1] * self.isa.lanes(self.total)
+        batch, line_number, pixel_block, channel_block = place
+        outer = index.delinearize(line_number, self.sizes.output[:-1])
+        corner = [self._corner(d, at) for d, at in enumerate(outer)]
+        line = _Line(batch, outer, corner, [valid_taps(self.sizes, d, at) for d, at in enumerate(corner)])
+        pixels, channels = self.blocks
+        first = index.mul(pixel_block, pixels)
+        stop = index.minimum(self.sizes.output[-1], index.add(first, pixels))
+        start = index.mul(channel_block, channels)
+        end = index.minimum(self.sizes.groups, index.add(start, channels))
+        lanes, vecs = self.isa.lanes(self.total), self.isa.tile[1]
+        width = vecs * lanes
 
-        def channels(channel: ir.Value) -> None:
+        def one(channel: ir.Value) -> None:
             left = index.sub(self.sizes.groups, channel)
-
-            def pixels_of(masks: list[ir.Value | None]) -> None:
-                def body(row: Size, height: int) -> None:
-                    self._register_tile(batch, index.add(first, row), height, channel, masks)
-
-                each_row_tile(count, self.isa.tile[0], body, known_tail)
-
-            whole = [None] * self.isa.tile[1]
+            whole: Masks = [None] * vecs
             if self.sizes.groups % width == 0:
-                pixels_of(whole)
+                self._pixels(line, first, stop, channel, whole)
                 return
-            lanes = self.isa.lanes(self.total)
-            index.when(
-                index.less(left, width),
-                lambda: pixels_of(
-                    [lane_mask(self.isa, self.total, index.sub(left, v * lanes)) for v in range(self.isa.tile[1])]
-                ),
-                lambda: pixels_of(whole),
-            )
 
-        index.each(start, stop, width, channels)
+            def cut() -> None:
+                masks = [lane_mask(self.isa, self.total, index.sub(left, v * lanes)) for v in range(vecs)]
+                self._pixels(line, first, stop, channel, masks)
+
+            index.when(index.less(left, width), cut, lambda: self._pixels(line, first, stop, channel, whole))
+
+        index.each(start, end, width, one)
+
+    def _corner(self, dim: int, at: Size) -> Size:
+        return index.sub(index.mul(at, self.sizes.strides[dim]), self.sizes.pads_low[dim])
+
+    def _pixels(self, line: _Line, first: Size, stop: Size, channel: Size, masks: Masks) -> None:
+        low, high = self._inner_pixels()
+        inner_first = index.minimum(index.maximum(low, first), stop)
+        inner_stop = index.minimum(index.maximum(high, inner_first), stop)
+
+        def border(pixel: ir.Value) -> None:
+            corner = self._corner(self.last, pixel)
+            self._register_tile(line, pixel, 1, channel, masks, valid_taps(self.sizes, self.last, corner))
+
+        def inner(row: Size, height: int) -> None:
+            taps = (0, self.sizes.kernel[self.last])
+            self._register_tile(line, index.add(inner_first, row), height, channel, masks, taps)
+
+        if self.sizes.is_padded(self.last):
+            index.each(first, inner_first, 1, border)
+        each_row_tile(index.sub(inner_stop, inner_first), self.isa.tile[0], inner)
+        if self.sizes.is_padded(self.last):
+            index.each(inner_stop, stop, 1, border)
+
+    def _inner_pixels(self) -> tuple[Size, Size]:
+        """The range of output pixels of a line whose taps all lie inside the input."""
+        d, sizes = self.last, self.sizes
+        if not sizes.is_padded(d):
+            return 0, sizes.output[d]
+        low = index.ceil_div(sizes.pads_low[d], sizes.strides[d])
+        reach = (sizes.kernel[d] - 1) * sizes.dilations[d] - sizes.pads_low[d]
+        room = index.maximum(index.sub(sizes.input[d], reach), 0)
+        return low, index.minimum(index.ceil_div(room, sizes.strides[d]), sizes.output[d])
 
     def _register_tile(
-        self, batch: Size, pixel: Size, height: int, channel: Size, masks: list[ir.Value | None]
-    ) -> None:
-        lanes, vecs, dtype = self.isa.lanes(self.total), self.isa.tile[1], self.x.dtype
-        corners = first_taps(self.sizes, pixel, height)
-        starts = [self.x.at([batch, *corner, channel]) for corner in corners]
+        self, line: _Line, pixel: Size, height: int, channel: Size, masks: Masks, taps: tuple[Size, Size]
+    ) -> None:  # fmt: skip
+        vecs = self.isa.tile[1]
+        corner = [*line.corner, self._corner(self.last, pixel)]
+        start = self.x.at([line.batch, *corner, channel])
+        init = [zero_vector(self.isa, self.total)] * (height * vecs)
+        sums = self._outer_taps(line, 0, start, 0, taps, masks, channel, init)
+        lanes = self.isa.lanes(self.total)
+        for r in range(height):
+            for v in range(vecs):
+                at = [line.batch, *line.place, index.add(pixel, r), index.add(channel, v * lanes)]
+                self.epilogue(at, sums[r * vecs + v], masks[v])
+
+    def _outer_taps(
+        self, line: _Line, dim: int, start: ir.Value, number: Size, taps: tuple[Size, Size], masks: Masks, channel: Size,
+        state: list[ir.Value],
+    ) -> list[ir.Value]:  # fmt: skip
+        """Loops over the taps of `dim` and those inside it; `number` counts the taps passed so far."""
+        kernel = self.sizes.kernel[dim]
+        step = index.mul(self.sizes.dilations[dim], self.x.strides[1 + dim])
+
+        def one(tap: Size, state: list[ir.Value]) -> list[ir.Value]:
+            there = offset_ptr(start, index.mul(tap, step), self.x.dtype)
+            here = index.add(index.mul(number, kernel), tap)
+            if dim == self.last:
+                return self._tap(there, here, masks, channel, state)
+            return self._outer_taps(line, dim + 1, there, here, taps, masks, channel, state)
+
+        low, high = taps if dim == self.last else line.ranges[dim]
+        if dim == self.last and isinstance(high, int) and low == 0 and high <= _UNROLLED_TAPS_MAX:
+            for tap in range(high):
+                state = one(tap, state)
+            return state
+        return index.loop(low, high, 1, state, one)
+
+    def _tap(self, start: ir.Value, number: Size, masks: Masks, channel: Size, state: list[ir.Value]) -> list[ir.Value]:
+        lanes, vecs = self.isa.lanes(self.total), self.isa.tile[1]
 
         def load(ptr: ir.Value, v: int, dtype: str) -> ir.Value:
             return load_vector(self.isa, offset_ptr(ptr, v * lanes, dtype), dtype, masks[v], like=self.total)
 
-        def tap(number: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
-            taps = index.delinearize(number, self.sizes.kernel)
-            moved: Size = 0
-            for d, at in enumerate(taps):
-                moved = index.add(moved, index.mul(at, index.mul(self.sizes.dilations[d], self.x.strides[1 + d])))
-            weights = offset_ptr(
-                self.weights.ptr, index.add(index.mul(number, self.sizes.groups), channel), self.weights.dtype
-            )
-            factors = [load(weights, v, self.weights.dtype) for v in range(vecs)]
-            result = []
-            for r, (start, corner) in enumerate(zip(starts, corners, strict=True)):
-                pointer = self._pointer(offset_ptr(start, moved, dtype), corner, taps)
-                for v, factor in enumerate(factors):
-                    result.append(multiply_add(load(pointer, v, dtype), factor, state[r * vecs + v], self.total))
-            return result
-
-        init = [zero_vector(self.isa, self.total)] * (height * vecs)
-        sums = index.loop(0, index.product(self.sizes.kernel), 1, init, tap)
-        for r in range(height):
-            place = index.delinearize(index.add(pixel, r), self.sizes.output)
-            for v in range(vecs):
-                at = [batch, *place, index.add(channel, v * lanes)]
-                self.epilogue(at, sums[r * vecs + v], masks[v])
-
-    def _pointer(self, pointer: ir.Value, corner: Sequence[Size], taps: Sequence[Size]) -> ir.Value:
-        inside: ir.Value | None = None
-        for d, at in enumerate(taps):
-            if self.sizes.is_padded(d):
-                position = index.add(corner[d], index.mul(at, self.sizes.dilations[d]))
-                here = is_inside(position, self.sizes.input[d])
-                inside = here if inside is None else arith.andi(inside, here)
-        return pointer if inside is None else arith.select(inside, pointer, self.zeros)
+        place = index.add(index.mul(number, self.sizes.groups), channel)
+        weights = offset_ptr(self.weights.ptr, place, self.weights.dtype)
+        factors = [load(weights, v, self.weights.dtype) for v in range(vecs)]
+        pixel_step = index.mul(self.sizes.strides[self.last], self.x.strides[1 + self.last])
+        result = []
+        for r in range(len(state) // vecs):
+            pointer = offset_ptr(start, index.mul(r, pixel_step), self.x.dtype)
+            for v, factor in enumerate(factors):
+                value = load(pointer, v, self.x.dtype)
+                result.append(multiply_add(value, factor, state[r * vecs + v], self.total))
+        return result
