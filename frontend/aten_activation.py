@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from mlc.frontend.aten_reduce import cosine_similarity, pairwise_distance
 from mlc.frontend.aten_rows import AtenBuilder, row
 from mlc.frontend.report import UnsupportedCaseError
 
@@ -237,6 +239,66 @@ def cross_entropy_loss(
         target = b.add(b.mul(target, 1 - label_smoothing, x.dtype), even, x.dtype)
     loss = b.op("neg", b.reduce("sum", b.mul(log_probabilities, target), axis))
     return _reduced(b, loss, reduction)
+
+
+@row("aten.poisson_nll_loss")
+def poisson_nll_loss(
+    b: AtenBuilder, x: Any, target: Any, log_input: bool, full: bool, eps: float, reduction: int
+) -> Any:
+    if log_input:
+        loss = b.sub(b.op("exp", x), b.mul(target, x))
+    else:
+        loss = b.sub(x, b.mul(target, b.op("log", b.add(x, eps, x.dtype))))
+    if full:
+        # Stirling's term, for targets above 1.
+        stirling = b.add(b.sub(b.mul(target, b.op("log", target)), target), _half_log_tau(b, target))
+        loss = b.add(loss, b.where(b.binary("le", target, 1, target.dtype), 0, stirling, target.dtype))
+    return _reduced(b, loss, reduction)
+
+
+def _half_log_tau(b: AtenBuilder, x: Any) -> Any:
+    """log(2 pi x) / 2."""
+    return b.mul(b.op("log", b.mul(x, 2 * math.pi, x.dtype)), 0.5, x.dtype)
+
+
+@row("aten.soft_margin_loss")
+def soft_margin_loss(b: AtenBuilder, x: Any, target: Any, reduction: int = _MEAN) -> Any:
+    return _reduced(b, _log1p_exp(b, b.op("neg", b.mul(target, x))), reduction)
+
+
+@row("aten.margin_ranking_loss")
+def margin_ranking_loss(
+    b: AtenBuilder, x: Any, y: Any, target: Any, margin: float = 0.0, reduction: int = _MEAN
+) -> Any:
+    gap = b.add(b.op("neg", b.mul(target, b.sub(x, y))), margin, x.dtype)
+    return _reduced(b, b.clamp(gap, 0, None), reduction)
+
+
+@row("aten.hinge_embedding_loss")
+def hinge_embedding_loss(b: AtenBuilder, x: Any, target: Any, margin: float = 1.0, reduction: int = _MEAN) -> Any:
+    apart = b.where(b.binary("ne", target, 1), b.clamp(b.sub(margin, x, x.dtype), 0, None), 0, x.dtype)
+    return _reduced(b, b.add(apart, b.where(b.binary("ne", target, -1), x, 0, x.dtype)), reduction)
+
+
+@row("aten.triplet_margin_loss")
+def triplet_margin_loss(
+    b: AtenBuilder, anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
+    swap: bool = False, reduction: int = _MEAN,
+) -> Any:  # fmt: skip
+    near, far = pairwise_distance(b, anchor, positive, p, eps), pairwise_distance(b, anchor, negative, p, eps)
+    if swap:
+        far = b.binary("minimum", far, pairwise_distance(b, positive, negative, p, eps))
+    return _reduced(b, b.clamp(b.add(b.sub(near, far), margin, near.dtype), 0, None), reduction)
+
+
+@row("aten.cosine_embedding_loss")
+def cosine_embedding_loss(
+    b: AtenBuilder, x: Any, y: Any, target: Any, margin: float = 0.0, reduction: int = _MEAN
+) -> Any:
+    near = cosine_similarity(b, x, y, len(x.shape) - 1)
+    apart = b.clamp(b.sub(near, margin, near.dtype), 0, None)
+    loss = b.where(b.binary("eq", target, 1), b.sub(1, near, near.dtype), 0, near.dtype)
+    return _reduced(b, b.where(b.binary("eq", target, -1), apart, loss, near.dtype), reduction)
 
 
 @row("aten.one_hot")

@@ -39,10 +39,11 @@ def read_exported_program(program: torch.export.ExportedProgram) -> Program:
     """The record of an exported program; weights are views of its tensors."""
     from torch.utils._pytree import treespec_dumps
 
-    graph = _GraphReader(program.graph_module).read()
+    reader = _GraphReader(program.graph_module)
+    graph = reader.read()
     signature = program.graph_signature
     inputs = [_input_spec(spec) for spec in signature.input_specs]
-    outputs = [_output_spec(spec) for spec in signature.output_specs]
+    outputs = [_output_spec(spec, reader.renamed) for spec in signature.output_specs]
     weights = {}
     for spec in inputs:
         if spec.kind in ("param", "buffer", "constant"):
@@ -101,9 +102,9 @@ def _input_spec(spec: Any) -> Input:
     raise ReadError(f"the program takes a {kind.lower()} as input, which mlc does not support")
 
 
-def _output_spec(spec: Any) -> Output:
+def _output_spec(spec: Any, renamed: dict[str, Ref]) -> Output:
     kind = spec.kind.name
-    arg = spec.arg.value if hasattr(spec.arg, "value") else Ref(spec.arg.name)
+    arg = spec.arg.value if hasattr(spec.arg, "value") else renamed.get(spec.arg.name, Ref(spec.arg.name))
     match kind:
         case "USER_OUTPUT" | "LOSS_OUTPUT":
             return Output("user", arg)
@@ -124,6 +125,7 @@ class _GraphReader:
         self.inputs: list[Arg] = []
         self.outputs: list[Arg] = []
         self.names: dict[Any, Arg] = {}  # fx node -> Ref, list of Refs, Graph
+        self.renamed: dict[str, Ref] = {}  # a second node that picks the same result -> the first
 
     def read(self) -> Graph:
         for node in self.module.graph.nodes:
@@ -135,6 +137,8 @@ class _GraphReader:
                 case "call_function" if _target(node.target) == "operator.getitem" and node.args[0] in self.names:
                     picked = self.names[node.args[0]]
                     self.names[node] = picked[node.args[1]] if isinstance(picked, list) else picked
+                    if isinstance(self.names[node], Ref):
+                        self.renamed[node.name] = self.names[node]
                 case "call_function":
                     self.call(node)
                 case "output":
@@ -165,7 +169,13 @@ class _GraphReader:
         value = node.meta.get("val")
         outputs: list[Any]
         if isinstance(value, (list, tuple)):
-            refs = [self.define((node, i), f"{node.name}.{i}", item) for i, item in enumerate(value)]
+            # As in a .pt2, a result is named by the node that picks it.
+            users = [user for user in reversed(node.users) if _target(user.target) == "operator.getitem"]
+            picks = {user.args[1]: user.name for user in users}
+            refs = [
+                self.define((node, index), picks.get(index, f"{node.name}.{index}"), item)
+                for index, item in enumerate(value)
+            ]
             self.names[node] = refs
             names = [ref.name if isinstance(ref, Ref) else None for ref in refs]
             returns = getattr(getattr(node.target, "_schema", None), "returns", ())
