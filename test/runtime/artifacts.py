@@ -1,6 +1,7 @@
 """Builds the artifacts that the runtime's tests use: a real code image from C, in files good and foreign.
 
-`python test/runtime/artifacts.py FOLDER` writes affine.mlc (this machine), foreign.mlc (another), mixed.mlc (both).
+`python test/runtime/artifacts.py FOLDER` writes affine.mlc (this machine), foreign.mlc (another) and mixed.mlc (both,
+this one last).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-
 from mlc.artifact import Chunk, Meta, Symbol, Target, TargetInfo, TensorInfo, write_artifact
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,6 +77,7 @@ def main(folder: Path) -> None:
         "affine": [target(HOST)],
         "foreign": [target(OTHER)],
         "mixed": [target(OTHER), target(HOST)],
+        "mixed_host_first": [target(HOST), target(OTHER)],
     }.items():
         write_artifact(folder / f"{name}.mlc", META, targets, INFO, chunks())
 
