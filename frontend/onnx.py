@@ -2,10 +2,10 @@
 
     module = import_onnx("model.onnx", dims={"batch": (1, 64), "height": 224}, values={"sr": np.int64(16000)})
 
-Nodes are walked in order over a scope of values, each either `Known` (a number or a size expression: weights, shapes) or a
-tensor in the graph. What is known is evaluated here, so that the graph has no shape arithmetic; the rest goes through the row
-of its op (frontend/onnx_ops.py), its function body, or the function that ONNX itself defines for it. Declared shapes of
-anything but inputs are not looked at.
+Nodes are walked in order over a scope of values, each either `Known` (a number or a size expression: weights, shapes) or
+a tensor in the graph. What is known is evaluated here, so that the graph has no shape arithmetic; the rest goes through
+the row of its op (frontend/onnx_ops.py), its function body, or the function that ONNX itself defines for it. Declared
+shapes of anything but inputs are not looked at.
 """
 
 from __future__ import annotations
@@ -16,19 +16,38 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mlir import ir
-from onnx import ModelProto
-
 from mlc.dialects import build, types
 from mlc.dialects import dims as size_dims
 from mlc.dialects.dims import Dim, Size
 from mlc.dialects.op import OpError
 from mlc.frontend import onnx_control, onnx_fold
 from mlc.frontend.graph import SMALL_CONSTANT_ELEMENTS, GraphBuilder, Value
-from mlc.frontend.onnx_ops import Call, NeedsKnownError, SameSizeError, UnsupportedNodeError, bind, find_row, one_to_one, one_to_one_attrs
-from mlc.frontend.onnx_proto import Function, Graph, Model, Node, OnnxError, ValueInfo, builtin_function, read_model
+from mlc.frontend.onnx_ops import (
+    ByDefinitionError,
+    Call,
+    NeedsKnownError,
+    SameSizeError,
+    UnsupportedNodeError,
+    bind,
+    find_row,
+    one_to_one,
+    one_to_one_attrs,
+)
+from mlc.frontend.onnx_proto import (
+    Function,
+    Graph,
+    Model,
+    Node,
+    OnnxError,
+    ValueInfo,
+    builtin_function,
+    read_model,
+    with_attrs,
+)
 from mlc.frontend.report import Report
 from mlc.frontend.shape_values import Known, Ratio, Sizes
+from mlir import ir
+from onnx import ModelProto
 
 LARGEST_SIZE = 2**31 - 1
 DimsOption = Mapping[str, int | tuple[int, int]]
@@ -42,9 +61,10 @@ def import_onnx(
 ) -> ir.Module:
     """The model as a module with one `@forward`.
 
-    `dims` gives a named dimension a range or fixes it to a number; unnamed ones are called `<input>_<axis>`. `values` fixes
-    inputs to constants, which leave the signature.
-    Raises: OnnxError for a file that is no model; Unsupported with every node that cannot be imported.
+    `dims` gives a named dimension a range or fixes it to a number; unnamed ones are called `<input>_<axis>`. Dimensions
+    that the model needs to be equal become one; one that it needs to be a multiple becomes `32 * <name>_div32`. `values`
+    fixes inputs to constants, which leave the signature.
+    Raises: OnnxError for a file that is no model; UnsupportedError with every node that cannot be imported.
     """
     model = read_model(source)
     names = _SymbolNames(model.graph.inputs, dims or {})
@@ -83,8 +103,7 @@ class Scope:
         if not node.attr_refs:
             return node
         found = {name: self.attrs[ref] for name, ref in node.attr_refs.items() if ref in self.attrs}
-        attrs = node.attrs | found
-        return Node(node.op, node.domain, node.version, node.name, node.inputs, node.outputs, attrs)
+        return with_attrs(node, node.attrs | found)
 
 
 class _Failed:
@@ -175,7 +194,10 @@ class Importer:
             if folded is not None:
                 return folded
         if row_ is not None:
-            return _as_list(row_.function(Call(self, node, self.sizes), *bind(row_, inputs, self, node)))
+            try:
+                return _as_list(row_.function(Call(self, node, self.sizes), *bind(row_, inputs, self, node)))
+            except ByDefinitionError:
+                pass
         definition = one_to_one(node)
         if definition is not None:
             operands = [None if x is None else self.materialize(x, n) for x, n in zip(inputs, node.inputs, strict=True)]
@@ -331,16 +353,20 @@ class _SymbolNames:
     def _apply(self, text: str, wanted: int | tuple[int, int]) -> None:
         name = self._names.get(text, text)
         if name not in self.ranges:
-            raise OnnxError(f"the model has no dimension '{text}'; it has: {', '.join(self._names) or 'none that vary'}")
+            there = ", ".join(self._names) or "none that vary"
+            raise OnnxError(f"the model has no dimension '{text}'; it has: {there}")
         if isinstance(wanted, int):
             self.replaced[name] = wanted
         else:
             self.ranges[name] = (int(wanted[0]), int(wanted[1]))
 
     def unify(self, a: Size, b: Size) -> None:
-        """Makes two sizes one: a symbol that occurs once, and alone in its term, is solved for.
+        """Makes two sizes one.
 
-        Raises: OnnxError where no symbol can be, as in N % 4 == 0.
+        A symbol that occurs once, and alone in its term, is solved for. A chain of halvings that meets its doublings
+        again only for multiples of a power of two makes the dimension such a multiple.
+
+        Raises: OnnxError where neither does it.
         """
         difference = a - b
         order = list(self.ranges)
@@ -351,7 +377,23 @@ class _SymbolNames:
             if isinstance(slope, int) and abs(slope) == 1 and rest_is_free:
                 self._replace(name, zero * -slope)
                 return
+        for name in size_dims.symbols(difference):
+            for factor in (2, 4, 8, 16, 32, 64, 128, 256):
+                if size_dims.substitute(difference, {name: size_dims.symbol(name) * factor}) == 0:
+                    self._make_multiple(name, factor)
+                    return
         raise OnnxError(f"the model needs sizes {a} and {b} to be equal; fix their dimensions with dims=")
+
+    def _make_multiple(self, name: str, factor: int) -> None:
+        """Restricts a dimension to multiples: it becomes factor * a new symbol, `<name>_div<factor>`."""
+        earlier = re.fullmatch(r"(\w+)_div(\d+)", name)
+        base, total = (earlier[1], int(earlier[2]) * factor) if earlier else (name, factor)
+        quotient = f"{base}_div{total}"
+        low, high = self.ranges.pop(name)
+        if high < factor:
+            raise OnnxError(f"the model needs dimension '{base}' to be a multiple of {total}, and none is in its range")
+        self.ranges[quotient] = (-(-low // factor), high // factor)
+        self._substitute(name, size_dims.symbol(quotient) * factor)
 
     def _replace(self, name: str, size: Size) -> None:
         low, high = self.ranges[name]
@@ -361,4 +403,7 @@ class _SymbolNames:
             other = size_dims.symbols(size)[0]
             both = self.ranges[other]
             self.ranges[other] = (max(low, both[0]), min(high, both[1]))
+        self._substitute(name, size)
+
+    def _substitute(self, name: str, size: Size) -> None:
         self.replaced = {k: size_dims.substitute(v, {name: size}) for k, v in self.replaced.items()} | {name: size}

@@ -1,5 +1,7 @@
-"""ONNX control flow. An `If` whose condition is known takes its branch at import; one that is not runs both branches, which have
-no effects, and selects. `Loop` and `Scan` of known length are unrolled.
+"""ONNX control flow, resolved at import.
+
+An `If` whose condition is known takes its branch; one that is not runs both branches, which have no effects, and selects.
+`Loop` and `Scan` of known length are unrolled.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-
 from mlc.dialects.dims import Dim
 from mlc.dialects.types import DTYPES
 from mlc.frontend.graph import Value
@@ -102,7 +103,8 @@ def _loop(importer: Importer, node: Node, inputs: list[Any], scope: Scope) -> li
             break
         if iteration == LONGEST_UNROLL:
             raise UnsupportedNodeError(f"a loop of more than {LONGEST_UNROLL} iterations")
-        results = _run(importer, body, scope, [Known.of(np.asarray(iteration)), condition or Known.of(np.asarray(True)), *state])
+        going = condition or Known.of(np.asarray(True))
+        results = _run(importer, body, scope, [Known.of(np.asarray(iteration)), going, *state])
         if any(importer.has_failed(r) for r in results):
             return [importer.failed] * len(node.outputs)
         condition, state = results[0], results[1 : 1 + len(state)]

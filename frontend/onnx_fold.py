@@ -1,7 +1,7 @@
 """Evaluates ONNX nodes whose inputs are known at import: size arithmetic with symbols in it, and small constants.
 
-A rule takes the node, its inputs as Known and the Sizes to decide by, and gives the output's Known (a list where there are
-several). Rules work on symbols; a node of numbers alone that has no rule is run by onnx's own reference evaluator.
+A rule takes the node, its inputs as Known and the Sizes to decide by, and gives the output's Known (a list where there
+are several). Rules work on symbols; a node of numbers alone that has no rule is run by onnx's own reference evaluator.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
-
 from mlc.dialects.dims import Dim
 from mlc.frontend import shape_values as sv
 from mlc.frontend.onnx_proto import Node
 from mlc.frontend.shape_values import SMALL_ELEMS, Known, Ratio, Sizes, UndecidedError, elementwise
+from onnx.reference import ReferenceEvaluator
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
 # These may turn a few numbers into many, or are not functions of their inputs; as graph ops they cost nothing here.
-_NOT_HERE = {"ConstantOfShape", "Dropout", "Expand", "EyeLike", "If", "Loop", "Multinomial", "OneHot", "Pad", "Resize", "Scan"}
-_NOT_HERE |= {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Range", "Tile", "Upsample", "Bernoulli"}
+_NOT_HERE = set(["ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"])
+_NOT_HERE |= set(["Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"])
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -50,7 +49,7 @@ def fold(node: Node, inputs: list[Known | None], sizes: Sizes) -> list[Known] | 
         return None
     if symbolic or node.op in _NOT_HERE or node.attr_refs:
         return None
-    return _run_reference(node, inputs)
+    return run_reference(node, inputs)
 
 
 def fold_view(node: Node, inputs: list[Known | None], sizes: Sizes) -> list[Known] | None:
@@ -61,7 +60,8 @@ def fold_view(node: Node, inputs: list[Known | None], sizes: Sizes) -> list[Know
     return out if isinstance(out, list) else [out]
 
 
-def _run_reference(node: Node, inputs: list[Known | None]) -> list[Known] | None:
+def run_reference(node: Node, inputs: list[Known | None]) -> list[Known] | None:
+    """The outputs by onnx's reference evaluator; None for what it cannot do."""
     if node.proto is None:
         return None
     names = [name for name in node.inputs if name]
@@ -194,9 +194,10 @@ def _where(node: Node, sizes: Sizes, cond: Known, a: Known, b: Known) -> Known:
 
 @rule("Constant")
 def _constant(node: Node, sizes: Sizes) -> Known | None:
-    for name, dtype in (("value_int", np.int64), ("value_ints", np.int64), ("value_float", np.float32), ("value_floats", np.float32)):
-        if name in node.attrs:
-            return Known.of(np.asarray(node.attrs[name], dtype))
+    for kind, dtype in (("int", np.int64), ("float", np.float32)):
+        for name in (f"value_{kind}", f"value_{kind}s"):
+            if name in node.attrs:
+                return Known.of(np.asarray(node.attrs[name], dtype))
     value = node.attrs.get("value", node.attrs.get("sparse_value"))
     return None if value is None else Known.of(np.asarray(value))
 
@@ -245,7 +246,8 @@ def _reshape(node: Node, sizes: Sizes, x: Known, shape: Known | None = None) -> 
 
 @rule("Flatten")
 def _flatten(node: Node, sizes: Sizes, x: Known) -> Known:
-    axis = node.attrs.get("axis", 1) % max(len(x.shape) + 1, 1) if node.attrs.get("axis", 1) < 0 else node.attrs.get("axis", 1)
+    axis = node.attrs.get("axis", 1)
+    axis = axis + len(x.shape) if axis < 0 else axis
     return Known(x.array.reshape(int(np.prod(x.shape[:axis])), -1), x.dtype)
 
 
@@ -276,7 +278,8 @@ def _gather(node: Node, sizes: Sizes, x: Known, indices: Known) -> Known | None:
 def _slice(node: Node, sizes: Sizes, x: Known, *ranges: Known | None) -> Known | None:
     if any(r is not None and r.is_symbolic for r in ranges):
         return None
-    given = [None if r is None else r.items() for r in ranges] or [node.attrs["starts"], node.attrs["ends"], node.attrs.get("axes")]
+    given = [None if r is None else r.items() for r in ranges]
+    given = given or [node.attrs["starts"], node.attrs["ends"], node.attrs.get("axes")]
     starts, ends, axes, steps = [*given, None, None][:4]
     index: list[Any] = [slice(None)] * len(x.shape)
     for i, axis in enumerate(axes or range(len(starts))):

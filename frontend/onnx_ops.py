@@ -1,14 +1,15 @@
 """The registry of ONNX rows: how each ONNX op becomes mlc ops.
 
-Ops that equal an mlc op one to one come from the declarations (`@op(onnx="Relu")`). Every other op is a function in one of the
-`onnx_ops_<family>.py` files:
+Ops that equal an mlc op one to one come from the declarations (`@op(onnx="Relu")`). Every other op is a function in one
+of the `onnx_ops_<family>.py` files:
 
     @row("HardSwish")
     def _hard_swish(c: Call, x: Value) -> Value:
         return c.mul(x, c.hard_sigmoid(x, 1 / 6, 0.5))
 
-A parameter annotated `Known` must have a value at import (a shape, axes, a scale); `Value` arrives as a graph value whether or
-not it is known; a default of None makes an input optional. `since` is the operator-set version from which the row holds.
+A parameter annotated `Known` must have a value at import (a shape, axes, a scale); `Value` arrives as a graph value
+whether or not it is known; a default of None makes an input optional. `since` is the operator-set version from which the
+row holds.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-
 from mlc.dialects import build, types
 from mlc.dialects.op import OpDef
 from mlc.dialects.types import DTYPES
@@ -46,6 +46,10 @@ class NeedsKnownError(UnsupportedNodeError):
     def __init__(self, name: str, parameter: str) -> None:
         super().__init__(f"input '{name}' ({parameter}) must be known at compile time")
         self.name = name
+
+
+class ByDefinitionError(Exception):
+    """Raised by a row for a use of its op that the op's own function body covers."""
 
 
 class SameSizeError(ValueError):
@@ -256,7 +260,8 @@ class Call:
         positions = self.iota(size=depth, dtype=index.dtype)
         shape = list(index.shape)
         after = len(shape) - axis
-        return self.eq(self.shaped(index, [*shape[:axis], 1, *shape[axis:]]), self.shaped(positions, [depth] + [1] * after))
+        spread = self.shaped(index, [*shape[:axis], 1, *shape[axis:]])
+        return self.eq(spread, self.shaped(positions, [depth] + [1] * after))
 
 
 def bind(row_: Row, inputs: Sequence[Any], importer: Importer, node: Node) -> list[Any]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from mlc.dialects import dims
 from mlc.frontend.onnx_ops import Call, row
 from mlc.frontend.shape_values import Known, product

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from mlc.frontend.onnx_ops import Call, row
 from mlc.frontend.shape_values import Known, product
 
@@ -43,7 +42,8 @@ def _scatter_nd(c: Call, x: Value, indices: Value, updates: Value) -> Value:
 def _tensor_scatter(c: Call, past: Value, update: Value, write_indices: Value = None) -> Value:
     """Writes a piece of a cache at each batch item's own position, wrapping round if `mode` is circular."""
     axis, size = c.axis(past, c.attr("axis", -2)), len(past.shape)
-    step = c.shaped(c.iota(size=update.shape[axis], dtype="i64"), [update.shape[axis] if i == axis else 1 for i in range(size)])
+    length = update.shape[axis]
+    step = c.shaped(c.iota(size=length, dtype="i64"), [length if i == axis else 1 for i in range(size)])
     if write_indices is not None:
         step = c.add(step, c.shaped(c.to(write_indices, "i64"), [past.shape[0]] + [1] * (size - 1)))
     if c.attr("mode", "linear") == "circular":
@@ -82,23 +82,12 @@ def _compress(c: Call, x: Value, condition: Known) -> Value:
 
 @row("MaxUnpool")
 def _max_unpool(c: Call, x: Value, indices: Value, shape: Known = None) -> Value:
-    if shape is not None:
-        out = shape.items()
-    else:
-        kernel = c.attr("kernel_shape")
-        rank = len(kernel)
-        strides, pads = c.attr("strides") or [1] * rank, c.attr("pads") or [0] * 2 * rank
-        spatial = [
-            (size - 1) * strides[i] + kernel[i] - pads[i] - pads[i + rank] for i, size in enumerate(x.shape[2:])
-        ]
-        out = [*x.shape[:2], *spatial]
+    kernel, rank = c.attr("kernel_shape"), len(c.attr("kernel_shape"))
+    strides, pads = c.attr("strides") or [1] * rank, c.attr("pads") or [0] * 2 * rank
     # Indices count over the whole tensor, batch and channel included, of the size that the kernel alone implies.
-    base = out
-    if shape is not None:
-        kernel, rank = c.attr("kernel_shape"), len(c.attr("kernel_shape"))
-        strides, pads = c.attr("strides") or [1] * rank, c.attr("pads") or [0] * 2 * rank
-        implied = [(s - 1) * strides[i] + kernel[i] - pads[i] - pads[i + rank] for i, s in enumerate(x.shape[2:])]
-        base = [*x.shape[:2], *implied]
+    implied = [(size - 1) * strides[i] + kernel[i] - pads[i] - pads[i + rank] for i, size in enumerate(x.shape[2:])]
+    base = [*x.shape[:2], *implied]
+    out = base if shape is None else shape.items()
     zeros = c.full(shape=[product(base)], value=0, dtype=x.dtype)
     flat = c.scatter_elements(
         zeros, c.shaped(indices, [product(x.shape)]), c.shaped(x, [product(x.shape)]), axis=0, reduce="none"

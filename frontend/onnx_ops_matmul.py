@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from mlc.dialects.types import DTYPES
 from mlc.frontend.onnx_ops import Call, row
 from mlc.frontend.onnx_ops_conv import convolve, window_of
@@ -27,8 +26,9 @@ def multiply(c: Call, a: Value, b: Value) -> Value:
     c.same_size(left.shape[-1], right.shape[-2])
     batch = c.joined(left.shape[:-2], right.shape[:-2])
     y = c.matmul(left, right)
-    shape = [*batch, *([] if len(a.shape) == 1 else [left.shape[-2]]), *([] if len(b.shape) == 1 else [right.shape[-1]])]
-    return c.shaped(y, shape)
+    rows = [] if len(a.shape) == 1 else [left.shape[-2]]
+    cols = [] if len(b.shape) == 1 else [right.shape[-1]]
+    return c.shaped(y, [*batch, *rows, *cols])
 
 
 @row("Gemm")
@@ -73,7 +73,7 @@ def _einsum(c: Call, *xs: Value) -> Value:
 
 
 def _terms(equation: str, ranks: list[int]) -> tuple[list[str], str]:
-    """Labels of each operand and the output; an ellipsis becomes capital-free labels of its own, aligned at the right."""
+    """Labels of each operand and the output; an ellipsis becomes labels of its own, aligned at the right."""
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     widths = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
@@ -218,8 +218,9 @@ def _centred(c: Call, x: Value, zero: Value | None, axis: int) -> Value:
 
 @row("QLinearMatMul")
 def _qlinear_matmul(
-    c: Call, a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value, y_scale: Value, y_zero: Value
-) -> Value:
+    c: Call, a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value, y_scale: Value,
+    y_zero: Value,
+) -> Value:  # fmt: skip
     product_ = multiply(c, _centred(c, a, a_zero, -2), _centred(c, b, b_zero, -1))
     scale = c.div(c.mul(c.to(a_scale, "f32"), c.to(b_scale, "f32")), c.to(y_scale, "f32"))
     return _requantized(c, product_, scale, y_zero)

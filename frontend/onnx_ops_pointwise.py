@@ -1,11 +1,10 @@
-"""ONNX elementwise ops that are not one mlc op: activations with parameters, variadic and typed arithmetic, casts, logic."""
+"""ONNX elementwise ops that are not one mlc op: activations with parameters, variadic arithmetic, casts, logic."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from mlc.dialects.types import DTYPES
 from mlc.frontend.onnx_ops import Call, row
 from mlc.frontend.shape_values import Known
@@ -223,7 +222,15 @@ def _cast_like(c: Call, x: Value, like: Value) -> Value:
 
 @row("BitCast")
 def _bit_cast(c: Call, x: Value) -> Value:
-    return c.bitcast(x, dtype=c.mlc_dtype(c.attr("to")))
+    dtype = c.mlc_dtype(c.attr("to"))
+    if "bool" in (x.dtype, dtype):  # one byte of 0 or 1
+        return c.to(x, dtype)
+    return c.bitcast(x, dtype=dtype)
+
+
+@row("Sign")
+def _sign(c: Call, x: Value) -> Value:
+    return c.sign(x)
 
 
 @row("Identity")

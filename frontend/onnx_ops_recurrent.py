@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from mlc.frontend.onnx_ops import Call, row
+from mlc.frontend.shape_values import Known
 
 if TYPE_CHECKING:
     from mlc.frontend.graph import Value
@@ -31,6 +33,16 @@ def _check(c: Call) -> list[str]:
     return given
 
 
+def _time_first(c: Call, x: Value, *states: Value | None) -> list[Any]:
+    """The input [T, B, I] and states [D, B, H] in the order the ops take; all have one batch."""
+    x = c.transpose(x, perm=[1, 0, 2]) if _batch_first(c) else x
+    moved = [_swap(c, state) for state in states]
+    for state in moved:
+        if state is not None:
+            c.same_size(x.shape[1], state.shape[1])
+    return [x, *moved]
+
+
 def _swap(c: Call, x: Value | None) -> Value | None:
     """A state [B, D, H] as [D, B, H] where the layout is batch first, and back."""
     return c.transpose(x, perm=[1, 0, 2]) if x is not None and _batch_first(c) else x
@@ -47,7 +59,7 @@ def _refuse_lengths(c: Call, x: Value, lengths: Any) -> None:
     if lengths is None:
         return
     steps = x.shape[1] if _batch_first(c) else x.shape[0]
-    if hasattr(lengths, "array") and not lengths.is_symbolic and isinstance(steps, int) and (lengths.array == steps).all():
+    if isinstance(lengths, Known) and not lengths.is_symbolic and isinstance(steps, int) and np.all(lengths.array == steps):
         return
     raise c.unsupported("sequences of different lengths")
 
@@ -61,11 +73,10 @@ def _lstm(
     _refuse_lengths(c, x, lengths)
     if c.attr("input_forget", 0):
         raise c.unsupported("coupled input and forget gates")
-    if peephole is not None and not (hasattr(peephole, "array") and not peephole.array.any()):
+    if peephole is not None and not (isinstance(peephole, Known) and not peephole.array.any()):
         raise c.unsupported("peephole connections")
-    x = c.transpose(x, perm=[1, 0, 2]) if _batch_first(c) else x
-    direction = c.attr("direction", "forward")
-    y, h, cell = c.lstm(x, w, r, bias, _swap(c, h0), _swap(c, c0), direction=direction)
+    x, h0, c0 = _time_first(c, x, h0, c0)
+    y, h, cell = c.lstm(x, w, r, bias, h0, c0, direction=c.attr("direction", "forward"))
     return _outputs(c, y, h, cell)
 
 
@@ -73,16 +84,16 @@ def _lstm(
 def _gru(c: Call, x: Value, w: Value, r: Value, bias: Value = None, lengths: Any = None, h0: Value = None) -> list[Any]:
     _check(c)
     _refuse_lengths(c, x, lengths)
-    x = c.transpose(x, perm=[1, 0, 2]) if _batch_first(c) else x
+    x, h0 = _time_first(c, x, h0)
     after = bool(c.attr("linear_before_reset", 0))
     direction = c.attr("direction", "forward")
-    return _outputs(c, *c.gru(x, w, r, bias, _swap(c, h0), direction=direction, linear_before_reset=after))
+    return _outputs(c, *c.gru(x, w, r, bias, h0, direction=direction, linear_before_reset=after))
 
 
 @row("RNN")
 def _rnn(c: Call, x: Value, w: Value, r: Value, bias: Value = None, lengths: Any = None, h0: Value = None) -> list[Any]:
     activation = _check(c)[0].lower()
     _refuse_lengths(c, x, lengths)
-    x = c.transpose(x, perm=[1, 0, 2]) if _batch_first(c) else x
+    x, h0 = _time_first(c, x, h0)
     direction = c.attr("direction", "forward")
-    return _outputs(c, *c.rnn(x, w, r, bias, _swap(c, h0), direction=direction, activation=activation))
+    return _outputs(c, *c.rnn(x, w, r, bias, h0, direction=direction, activation=activation))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from mlc.dialects.types import DTYPES
 from mlc.frontend.onnx_ops import Call, row
 from mlc.frontend.shape_values import Known, product

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from mlc.dialects.types import DTYPES
 from mlc.frontend.onnx_ops import Call, row
 from mlc.frontend.shape_values import Known, Ratio, product
@@ -52,7 +51,9 @@ class _Axis:
     roi: tuple[float, float]
 
 
-def _targets(c: Call, x: Value, axes: list[int], scales: list | None, sizes: list | None, roi: list | None) -> list[_Axis]:
+def _targets(
+    c: Call, x: Value, axes: list[int], scales: list | None, sizes: list | None, roi: list | None
+) -> list[_Axis]:
     out = []
     sizes = _kept_aspect(c, x, axes, sizes) if sizes else sizes
     for i, axis in enumerate(axes):
@@ -247,9 +248,10 @@ def _roi_align(c: Call, x: Value, rois: Value, batch: Value) -> Value:
         return c.add(start, c.mul(extent, c.const(steps.astype(DTYPES[rois.dtype].numpy))))
 
     rows, cols = (places(1, height), x.shape[2]), (places(0, width), x.shape[3])
-    y = _bilinear_at(c, x, c.to(batch, "i64"), rows, cols, count, "add" if c.attr("mode", "avg") == "avg" else "maximum")
+    averages = c.attr("mode", "avg") == "avg"
+    y = _bilinear_at(c, x, c.to(batch, "i64"), rows, cols, count, "add" if averages else "maximum")
     y = c.shaped(y, [count, height, samples, width, samples, x.shape[1]])
-    y = c.importer.emit("mean" if c.attr("mode", "avg") == "avg" else "max", y, axes=[2, 4], keepdims=False)
+    y = c.importer.emit("mean" if averages else "max", y, axes=[2, 4], keepdims=False)
     return c.transpose(y, perm=[0, 3, 1, 2])
 
 
@@ -269,7 +271,8 @@ def _bilinear_at(c: Call, x: Value, batch: Value, rows: tuple, cols: tuple, coun
         index = c.add(c.add(at, image), c.shaped(column, [count, 1, wide]))
         down = y_part if is_below else c.sub(c.scalar(1, y_part), y_part)
         right = x_part if is_right else c.sub(c.scalar(1, x_part), x_part)
-        weight = c.mul(c.shaped(c.mul(down, y_in), [count, high, 1, 1]), c.shaped(c.mul(right, x_in), [count, 1, wide, 1]))
+        down = c.shaped(c.mul(down, y_in), [count, high, 1, 1])
+        weight = c.mul(down, c.shaped(c.mul(right, x_in), [count, 1, wide, 1]))
         term = c.mul(c.gather(flat, index, axis=0), c.to(weight, x.dtype))
         total = term if total is None else c.importer.emit(joins, total, term)
     return total

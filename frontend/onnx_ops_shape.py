@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from mlc.dialects import types
 from mlc.frontend.onnx_fold import shape_of
 from mlc.frontend.onnx_ops import Call, row
@@ -261,7 +260,7 @@ def _space_to_depth(c: Call, x: Value) -> Value:
     n, channels, height, width = x.shape
     block = c.attr("blocksize")
     y = c.shaped(x, [n, channels, height // block, block, width // block, block])
-    y = c.transpose(y, perm=[0, 3, 5, 1, 2, 4])
+    y = c.transpose(y, perm=[0, 3, 5, 1, 2, 4] if c.attr("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4])
     return c.shaped(y, [n, channels * block * block, height // block, width // block])
 
 

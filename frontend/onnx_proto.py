@@ -364,10 +364,30 @@ def value_info(proto: onnx.ValueInfoProto) -> ValueInfo:
     return ValueInfo(proto.name, dtype, tuple(dims))
 
 
+def with_attrs(node: Node, attrs: dict[str, Any]) -> Node:
+    """The node with these attributes in place of its own and its references to a function's."""
+    proto = None
+    if node.proto is not None:
+        proto = onnx.NodeProto()
+        proto.CopyFrom(node.proto)
+        del proto.attribute[:]
+        kept = {a.name: a for a in node.proto.attribute if not a.ref_attr_name}
+        for name, value in attrs.items():
+            if name in kept:
+                proto.attribute.append(kept[name])
+            elif value is not None and not isinstance(value, Graph):
+                made = numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+                proto.attribute.append(onnx.helper.make_attribute(name, made))
+    return Node(node.op, node.domain, node.version, node.name, node.inputs, node.outputs, attrs, {}, proto)
+
+
 def builtin_function(node: Node, input_types: list[onnx.TypeProto]) -> Function | None:
     """The body that the ONNX standard itself defines for a node's op, if any."""
     try:
         schema = onnx.defs.get_schema(node.op, node.version, node.domain)
+        if not (schema.has_function or schema.context_dependent_function_opset_versions):
+            # The library keeps bodies for an op's newest version only; ops defined by a body have kept their meaning.
+            schema = onnx.defs.get_schema(node.op, node.domain)
     except onnx.defs.SchemaError:
         return None
     proto = _builtin_proto(schema, node, input_types)
@@ -386,17 +406,18 @@ def builtin_function(node: Node, input_types: list[onnx.TypeProto]) -> Function 
 
 def _builtin_proto(schema: Any, node: Node, input_types: list[onnx.TypeProto]) -> onnx.FunctionProto | None:
     if schema.has_function:
-        versions = [v for v in schema.function_opset_versions if v <= node.version]
-        body = schema.get_function_with_opset_version(max(versions)) if versions else schema.function_body
+        body = schema.get_function_with_opset_version(_at_most(schema.function_opset_versions, node.version))
     elif schema.has_context_dependent_function and node.proto is not None:
-        versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.version]
-        if not versions:
-            return None
+        version = _at_most(schema.context_dependent_function_opset_versions, node.version)
         body = schema.get_context_dependent_function_with_opset_version(
-            max(versions), node.proto.SerializeToString(), [t.SerializeToString() for t in input_types]
+            version, node.proto.SerializeToString(), [t.SerializeToString() for t in input_types]
         )
     else:
         return None
     proto = onnx.FunctionProto()
     proto.ParseFromString(body if isinstance(body, bytes) else body.SerializeToString())
     return proto
+
+
+def _at_most(versions: list[int], wanted: int) -> int:
+    return max((v for v in versions if v <= wanted), default=min(versions))

@@ -1,18 +1,19 @@
 """Tensors whose elements are known while a model is imported: numbers, or expressions in the named dimensions.
 
-Exporters spell sizes as tensors (Shape -> Gather -> Mul -> Concat -> Reshape). Evaluated here, such chains leave nothing in
-the graph but dimension expressions. A symbolic array is a numpy object array of `int | Dim` (integers) or `float | Ratio`.
+Exporters spell sizes as tensors (Shape -> Gather -> Mul -> Concat -> Reshape). Evaluated here, such chains leave nothing
+in the graph but dimension expressions. A symbolic array is a numpy object array of `int | Dim` (integers) or
+`float | Ratio`.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-
 from mlc.dialects import dims
 from mlc.dialects.dims import Dim
 
@@ -248,10 +249,9 @@ class Sizes:
         S - 1 must not become max(S - 1, 0) wherever a last element is dropped.
         """
         if not isinstance(index, int):
-            try:
+            # An end computed from sizes, such as S - 3, may be either; it is taken as the position it stands for.
+            with contextlib.suppress(UndecidedError):
                 index = index + size if self.less(index, 0) else index
-            except UndecidedError:
-                pass  # an end computed from sizes, such as S - 3: taken as the position it stands for
             return self.smaller_of(self.larger_of(index, low), high)
         if isinstance(size, int):
             return min(max(index + size if index < 0 else index, low), high)
