@@ -8,8 +8,17 @@ from .matmul import accumulator
 from .op import op
 from .types import TensorType
 from .window import (
-    channels_back, channels_first, check_counts, in_bounds, input_position, join_shape, loop_nest, padded, split_shape,
-    taps, window_counts,
+    channels_back,
+    channels_first,
+    check_counts,
+    in_bounds,
+    input_position,
+    join_shape,
+    loop_nest,
+    padded,
+    split_shape,
+    taps,
+    window_counts,
 )
 
 
@@ -20,8 +29,8 @@ def conv(
 ) -> F[N, O, *P]:
     """Cross-correlation of zero-padded `x` [N, C, *S] with `w` [O, C/groups, *K], plus `bias`.
 
-    Accumulates in f32 for f16 and bf16, else in T. With layout "nhwc" `x` and the result have the channels last; `w` has
-    the same shape in either. Source: ONNX Conv-22; ATen convolution.
+    Accumulates in f32 for f16 and bf16, else in T. With layout "nhwc" `x` and the result have the channels last; `w`
+    has the same shape in either. Source: ONNX Conv-22; ATen convolution.
     """
     x = channels_first(x, layout)
     outputs, depth, *kernel = w.shape
@@ -115,14 +124,13 @@ def conv_transpose(
 def _(x, w, bias, *, strides, pads_low, pads_high, output_pads, dilations, groups, layout):
     batch, channels, spatial = split_shape(x.shape, layout)
     if w.rank != x.rank or w.shape[0] != channels or channels % groups:
-        raise ValueError(f"x is {x}, w is {w}, in {groups} groups: w needs {channels} first, and as many dimensions as x")
+        raise ValueError(f"x is {x}, w is {w}, in {groups} groups: w needs {channels} first, and the rank of x")
     outputs = w.shape[1] * groups
     if bias is not None and bias.shape != (outputs,):
         raise ValueError(f"bias is {bias}, expected [{outputs}]")
     kernel = w.shape[2:]
-    check_counts(
-        len(spatial), strides=strides, pads_low=pads_low, pads_high=pads_high, output_pads=output_pads, dilations=dilations
-    )
+    check_counts(len(spatial), strides=strides, pads_low=pads_low, pads_high=pads_high)
+    check_counts(len(spatial), output_pads=output_pads, dilations=dilations)
     counts = _transposed_counts(spatial, kernel, strides, pads_low, pads_high, output_pads, dilations)
     return TensorType(x.dtype, join_shape(batch, outputs, counts, layout))
 
@@ -140,7 +148,7 @@ def _(k, index, x, w, bias, *, strides, pads_low, pads_high, output_pads, dilati
         channel, *tap = at
         where, inside = [], None
         for d, (p, t, stride) in enumerate(zip(position, tap, strides, strict=True)):
-            # Non-negative before dividing, so that truncating and flooring division agree; the test uses the shifted value.
+            # Not negative before dividing, so that truncating and flooring division agree.
             reach = dilations[d] * (kernel[d] - 1)
             rounds = -(-reach // stride) * stride
             shifted = p + (pads_low[d] + rounds) - t * dilations[d]

@@ -10,7 +10,7 @@ from .types import TensorType
 
 
 def wrapped_index(k, position, size):
-    """An index operand's value as an Ix: negative counts from the end; clamped, since memory safety is not the input's to break."""
+    """An index operand's value as an Ix: negative counts from the end; clamped, so that reads stay inside."""
     count = k.size_val(size, "i64")
     position = position.cast("i64")
     position = position.lt(0).select(position + count, position)

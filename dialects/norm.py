@@ -79,9 +79,10 @@ def _check_scale(x, axis: int, **scales) -> None:
 
 @op("composite")
 def layer_norm(x: F[*S], weight: F = None, bias: F = None, *, axis: int, epsilon: float) -> F[*S]:
-    """(x - mean) / sqrt(variance + epsilon) over the dimensions axis.., times `weight`, plus `bias`, of those dimensions.
+    """(x - mean) / sqrt(variance + epsilon) over the dimensions axis.., times `weight`, plus `bias`.
 
-    Computed in f32 for f16 and bf16. Source: ONNX LayerNormalization-17; ATen layer_norm.
+    `weight` and `bias` have the sizes of those dimensions. Computed in f32 for f16 and bf16.
+    Source: ONNX LayerNormalization-17; ATen layer_norm.
     """
     axes = tuple(range(axis, x.ndim))
     wide = x.astype(accumulator(x.dtype), copy=False)
@@ -142,7 +143,8 @@ def group_norm(
 ) -> F[*S]:
     """Normalises each of `groups` runs of channels of `x` [N, C, *S] together with all their positions.
 
-    `weight` and `bias` are per channel. groups = C is instance norm. Source: ONNX GroupNormalization-21; ATen group_norm.
+    `weight` and `bias` are per channel; groups = C is instance norm. Source: ONNX GroupNormalization-21; ATen
+    group_norm.
     """
     first = channels_first(x, layout)
     wide = first.astype(accumulator(x.dtype), copy=False).reshape(first.shape[0], groups, -1)

@@ -178,9 +178,8 @@ def avg_pool(
     counts = window_counts(first.shape[2:], kernel, strides, pads_low, highs, dilations)
     wide = padded(first.astype(accumulator(x.dtype), copy=False), pads_low, highs, 0)
     inner = [(0, 0)] * len(kernel) if count_include_pad else list(zip(pads_low, pads_high, strict=True))
-    sizes = [
-        size + low + high - a - b for size, low, high, (a, b) in zip(first.shape[2:], pads_low, pads_high, inner, strict=True)
-    ]
+    both = zip(first.shape[2:], pads_low, pads_high, inner, strict=True)
+    sizes = [size + low + high - a - b for size, low, high, (a, b) in both]
     edges = [(a, high - (pad - b)) for (a, b), high, pad in zip(inner, highs, pads_high, strict=True)]
     counted = np.pad(np.ones((1, 1, *sizes), wide.dtype), [(0, 0), (0, 0), *edges])
     total = sum(seen for _, seen in taps(wide, counts, kernel, strides, dilations))

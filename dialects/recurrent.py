@@ -1,5 +1,7 @@
-"""Recurrent layers. What does not depend on the step before, x w^T, is one matrix product over all steps; a `*_steps` op
-owns the loop over time, with one tile a direction and batch element.
+"""Recurrent layers.
+
+What does not depend on the step before, x w^T, is one matrix product over all steps; a `*_steps` op owns the loop over
+time, with one tile a direction and batch element.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ def _layer_types(x, w, r, bias, states: dict, direction: str, gate_count: int, b
     return [TensorType(x.dtype, (x.shape[0], *state.shape)), *[state] * len(states)]
 
 
-# lowering --------------------------------------------------------------------------------------------------------------
+# lowering ------------------------------------------------------------------------------------------------------------
 def _cut_last(g, x, start: int, limit: int):
     """x[:, start:limit]"""
     return g.slice(x, starts=[0, start], limits=[x.shape[0], limit], steps=[1, 1])
@@ -92,7 +94,7 @@ def _turned(g, r):
     return g.transpose(r, perm=[0, 2, 1])
 
 
-# the loop over time, shared by the kernels -----------------------------------------------------------------------------
+# the loop over time, shared by the kernels ---------------------------------------------------------------------------
 def _tiles(gates, r, *others, **attrs):
     return gates.shape[1] * gates.shape[2]
 
@@ -109,7 +111,11 @@ class _Scan:
         self.wide = "f64" if k.dtype(gates) == "f64" else "f32"
 
     def copy_state(self, source, target) -> None:
-        self.each(self.hidden, lambda j: self.k.write(target, [self.d, self.b, j], self.k.read(source, [self.d, self.b, j])))
+        def one(j) -> None:
+            at = [self.d, self.b, j]
+            self.k.write(target, at, self.k.read(source, at))
+
+        self.each(self.hidden, one)
 
     def each(self, count, body) -> None:
         def one(i, _):
@@ -160,7 +166,7 @@ def _scratch_dtype(gates) -> str:
     return "f64" if gates.dtype == "f64" else "f32"
 
 
-# LSTM ------------------------------------------------------------------------------------------------------------------
+# LSTM ----------------------------------------------------------------------------------------------------------------
 def _lstm_step(r: np.ndarray):
     """`r` is [D, H, 4H]."""
 
@@ -222,12 +228,13 @@ def _(k, tile, ins, outs, *, direction):
 
 @op("composite")
 def lstm(
-    x: F[T, B, I], w: F[D, G, I], r: F[D, G, H], bias: F = None, h0: F = None, c0: F = None, *, direction: str = "forward"
+    x: F[T, B, I], w: F[D, G, I], r: F[D, G, H], bias: F = None, h0: F = None, c0: F = None, *,
+    direction: str = "forward",
 ) -> tuple[F[T, D, B, H], F[D, B, H], F[D, B, H]]:
     """A long short-term memory layer: outputs of every step, last hidden and cell state.
 
-    Gates in order input, output, forget, cell in `w` [D, 4H, I], `r` [D, 4H, H] and `bias` [D, 8H], w's then r's; D is 2
-    when bidirectional. States default to 0. Source: Hochreiter & Schmidhuber 1997; ONNX LSTM-22.
+    Gates in order input, output, forget, cell in `w` [D, 4H, I], `r` [D, 4H, H] and `bias` [D, 8H], w's then r's; D is
+    2 when bidirectional. States default to 0. Source: Hochreiter & Schmidhuber 1997; ONNX LSTM-22.
     """
     size = r.shape[1]
     both = None if bias is None else bias[:, :size].astype(accumulator(x.dtype)) + bias[:, size:]
@@ -252,7 +259,7 @@ def _(g, x, w, r, bias, h0, c0, *, direction):
     return g.lstm_steps(gates, _turned(g, r), _state(g, h0, x, r), _state(g, c0, x, r), direction=direction)
 
 
-# GRU -------------------------------------------------------------------------------------------------------------------
+# GRU -----------------------------------------------------------------------------------------------------------------
 def _gru_step(r: np.ndarray, hidden_bias: np.ndarray, linear_before_reset: bool):
     """`r` is [D, H, 3H]; `hidden_bias` [D, H]."""
     hidden = r.shape[1]
@@ -271,9 +278,10 @@ def _gru_step(r: np.ndarray, hidden_bias: np.ndarray, linear_before_reset: bool)
 
 @op("special")
 def gru_steps(
-    gates: F[T, B, D, G], r: F[D, H, G], hidden_bias: F[D, H], h0: F[D, B, H], *, direction: str, linear_before_reset: bool
+    gates: F[T, B, D, G], r: F[D, H, G], hidden_bias: F[D, H], h0: F[D, B, H], *, direction: str,
+    linear_before_reset: bool,
 ) -> tuple[F[T, D, B, H], F[D, B, H]]:
-    """The recurrence of `gru` from gates x w^T + bias and `r` turned; `hidden_bias` is the hidden gate's of r. Source: mlc."""
+    """The recurrence of `gru` from gates x w^T + bias and `r` turned; `hidden_bias` belongs to r. Source: mlc."""
     wide = accumulator(gates.dtype)
     moved = np.swapaxes(gates, 1, 2).astype(wide)
     step = _gru_step(r.astype(wide), hidden_bias.astype(wide), linear_before_reset)
@@ -333,7 +341,8 @@ def gru(
     """A gated recurrent layer: outputs of every step, last hidden state.
 
     Gates in order update, reset, hidden in `w` [D, 3H, I], `r` [D, 3H, H] and `bias` [D, 6H], w's then r's.
-    linear_before_reset: the reset gate scales the hidden product (PyTorch), not the state. Source: Cho et al. 2014; ONNX GRU-22.
+    linear_before_reset: the reset gate scales the hidden product (PyTorch), not the state. Source: Cho et al. 2014;
+    ONNX GRU-22.
     """
     size, hidden = r.shape[1], r.shape[2]
     wide = accumulator(x.dtype)
@@ -368,7 +377,7 @@ def _(g, x, w, r, bias, h0, *, direction, linear_before_reset):
     )
 
 
-# simple RNN ------------------------------------------------------------------------------------------------------------
+# simple RNN ----------------------------------------------------------------------------------------------------------
 _ACTIVATIONS = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}
 
 

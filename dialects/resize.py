@@ -1,7 +1,7 @@
 """Sampling between the elements: resize to other spatial sizes, and grid_sample at given positions.
 
-Positions are computed in f32, in reference and compiled code alike, as PyTorch and ONNX Runtime do: where a position falls
-on a tie between two elements, exact arithmetic would pick another neighbour than they do.
+Positions are computed in f32, in reference and compiled code alike, as PyTorch and ONNX Runtime do: where a position
+falls on a tie between two elements, exact arithmetic would pick another neighbour than they do.
 """
 
 from __future__ import annotations
@@ -187,10 +187,10 @@ def _clamped(k, position: Val, size):
 def _nearest_index(k, target, size, count, scale, coordinate, nearest):
     """The source index of `target`, by integer arithmetic where an upscale by a whole number makes that the same."""
     whole = _whole_upscale(size, count)
-    if whole is not None and (scale is None or scale == whole):
-        # (i + 1/2) / whole is never halfway, so both roundings to nearest agree.
-        if (coordinate, nearest) == ("asymmetric", "floor") or (coordinate == "half_pixel" and nearest.startswith("round")):
-            return target // whole
+    # (i + 1/2) / whole is never halfway, so both roundings to nearest agree.
+    is_plain = (coordinate, nearest) == ("asymmetric", "floor") or (coordinate == "half_pixel" and "round" in nearest)
+    if is_plain and whole is not None and scale in (None, whole):
+        return target // whole
     return _clamped(k, _rounded(_source(k, target, size, count, scale, coordinate), nearest), size)
 
 

@@ -36,7 +36,7 @@ def _check_reduce(reduce: str, known: tuple[str, ...]) -> None:
 
 @op("special")
 def scatter_lines(x: T[O, A, I], indices: I[O, J, L], updates: T[O, J, I], *, reduce: str = "none") -> T[O, A, I]:
-    """`x` with updates[o, j, i] written at [o, indices[o, j, i or 0], i], in the order of j; the indices' last size is I or 1.
+    """`x` with updates[o, j, i] written at [o, indices[o, j, i], i], in the order of j; L is I or 1.
 
     Negative indices count from the end. reduce: how an update joins what is there. Source: mlc.
     """
@@ -104,7 +104,7 @@ def _joined(reduce: str, old, new):
 def scatter_elements(x: T, indices: I, updates: T, *, axis: int, reduce: str = "none") -> T:
     """`x` with updates[i, j, k] written at [i, indices[i, j, k], k], for axis 1, one after the other.
 
-    `indices` and `updates` have one shape, whose sizes are at most those of `x` but along `axis`. reduce: "none" (the last
+    `indices` and `updates` have one shape, whose sizes are at most those of `x` but along `axis`. reduce: "none" (last
     wins), "add", "mul", "max", "min", or "mean" of what was there and all updates. Source: ONNX ScatterElements-18;
     ATen scatter, scatter_reduce.
     """
@@ -169,9 +169,10 @@ def _(g, x, indices, updates, *, axis, reduce):
 
 @op("composite")
 def scatter_nd(x: T, indices: I, updates: T, *, reduce: str = "none") -> T:
-    """`x` with updates[i, ...] written at x[indices[i, :], ...], one after the other; negative indices count from the end.
+    """`x` with updates[i, ...] written at x[indices[i, :], ...], one after the other.
 
-    `indices` is [*R, depth], `updates` [*R, the sizes of x after the first depth]. Source: ONNX ScatterND-18; ATen index_put.
+    `indices` is [*R, depth], `updates` [*R, the sizes of x after the first depth]; negative indices count from the end.
+    Source: ONNX ScatterND-18; ATen index_put.
     """
     where = tuple(indices[..., d].astype(np.int64) for d in range(indices.shape[-1]))
     return _write(x.copy(), where, updates, reduce)

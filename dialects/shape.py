@@ -100,7 +100,7 @@ def _(*xs, axis):
         raise ValueError("there is nothing to concatenate")
     check_axis(axis, xs[0].rank)
     for x in xs[1:]:
-        if x.rank != xs[0].rank or any(a != b for d, (a, b) in enumerate(zip(x.shape, xs[0].shape, strict=True)) if d != axis):
+        if (x.rank, x.shape[:axis], x.shape[axis + 1 :]) != (xs[0].rank, xs[0].shape[:axis], xs[0].shape[axis + 1 :]):
             raise ValueError(f"{x} and {xs[0]} differ outside axis {axis}")
     total = sum((x.shape[axis] for x in xs[1:]), xs[0].shape[axis])
     return TensorType(xs[0].dtype, (*xs[0].shape[:axis], total, *xs[0].shape[axis + 1 :]))
@@ -149,7 +149,7 @@ def _(x, *, low, high, mode, value):
             if isinstance(count, int) and count < 0:
                 raise ValueError(f"padding {count} is negative: use slice to crop")
             most = {"reflect": size - 1, "circular": size}.get(mode, count)
-            if isinstance(count - most, int) and count > most:
+            if isinstance(count - most, int) and count - most > 0:
                 raise ValueError(f"padding {count} is more than {mode} can take from a dimension of size {size}")
     return TensorType(x.dtype, tuple(a + s + b for a, s, b in zip(low, x.shape, high, strict=True)))
 
@@ -165,9 +165,10 @@ def _(k, index, x, *, low, high, mode, value):
         return k.read(x, source)
     inside = None
     for d in padded:
-        for limited, test in ((low[d] != 0, lambda d=d: source[d].ge(0)), (high[d] != 0, lambda d=d: source[d].lt(shape[d]))):
-            if limited:
-                inside = test() if inside is None else inside & test()
+        if low[d] != 0:
+            inside = source[d].ge(0) if inside is None else inside & source[d].ge(0)
+        if high[d] != 0:
+            inside = source[d].lt(shape[d]) if inside is None else inside & source[d].lt(shape[d])
     if inside is None:
         return k.read(x, source)
     with k.masked(inside):

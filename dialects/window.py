@@ -52,7 +52,8 @@ def window_counts(
     pads_high: Sequence[int], dilations: Sequence[int],
 ) -> tuple[Size, ...]:
     """How many windows fit each spatial dimension. Raises ValueError when none does, or a parameter makes no sense."""
-    check_counts(len(sizes), kernel=kernel, strides=strides, pads_low=pads_low, pads_high=pads_high, dilations=dilations)
+    check_counts(len(sizes), kernel=kernel, strides=strides, dilations=dilations)
+    check_counts(len(sizes), pads_low=pads_low, pads_high=pads_high)
     counts = []
     for size, extent, stride, low, high, dilation in zip(
         sizes, kernel, strides, pads_low, pads_high, dilations, strict=True
@@ -61,7 +62,8 @@ def window_counts(
             raise ValueError("kernel, strides and dilations must be positive, pads not negative")
         count = (size + (low + high - dilation * (extent - 1) - 1)) // stride + 1
         if isinstance(count, int) and count < 0:
-            raise ValueError(f"a window of {dilation * (extent - 1) + 1} does not fit a dimension of {size} padded by {low}, {high}")
+            reach = dilation * (extent - 1) + 1
+            raise ValueError(f"a window of {reach} does not fit a dimension of {size} padded by {low} and {high}")
         counts.append(count)
     return tuple(counts)
 

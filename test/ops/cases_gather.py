@@ -68,18 +68,20 @@ def _scatter_rows(reduce: str) -> list[Case]:
             length=written[axis], magnitude=4.0 ** (written[axis] if reduce == "mul" else 1), oracle=_scatter,
         )
         for shape, axis, written in (
-            ((9,), 0, (4,)), ((5, 37), 0, (3, 37)), ((3, 40), 1, (3, 7)), ((4, 5, 6), 1, (3, 2, 4)), ((2, 3, 65), 0, (2, 2, 65)),
-            ((3, 4), 1, (3, 0)),
+            ((9,), 0, (4,)), ((5, 37), 0, (3, 37)), ((3, 40), 1, (3, 7)), ((4, 5, 6), 1, (3, 2, 4)),
+            ((2, 3, 65), 0, (2, 2, 65)), ((3, 4), 1, (3, 0)),
         )
     ]
 
 
 CASES: list[Case] = [
     *(
-        Case("gather", [shape, at], _MOVED, {"axis": axis}, make={1: _indices(-shape[axis], shape[axis])}, oracle=_gather)
+        Case(
+            "gather", [shape, at], _MOVED, {"axis": axis}, make={1: _indices(-shape[axis], shape[axis])}, oracle=_gather
+        )
         for shape, at, axis in (
-            ((9,), (4,), 0), ((7, 37), (3,), 0), ((7, 64), (2, 3), 0), ((5, 9), (12,), 1), ((5, 9), (), 1), ((3, 4, 5), (2, 2), 1),
-            ((6, 8), (0,), 0),
+            ((9,), (4,), 0), ((7, 37), (3,), 0), ((7, 64), (2, 3), 0), ((5, 9), (12,), 1), ((5, 9), (), 1),
+            ((3, 4, 5), (2, 2), 1), ((6, 8), (0,), 0),
         )
     ),
     Case("gather", [(11, 3), (5,)], ("f32",), {"axis": 0}, make={1: _indices(-11, 11, "i32")}, oracle=_gather),
@@ -88,13 +90,18 @@ CASES: list[Case] = [
             "gather_elements", [shape, at], _MOVED, {"axis": axis}, make={1: _indices(0, shape[axis])},
             oracle=lambda t, x, indices, axis: t.gather(x, axis, indices),
         )
-        for shape, at, axis in (((9,), (4,), 0), ((5, 37), (3, 37), 0), ((5, 37), (5, 64), 1), ((4, 5, 6), (3, 9, 2), 1))
+        for shape, at, axis in (
+            ((9,), (4,), 0), ((5, 37), (3, 37), 0), ((5, 37), (5, 64), 1), ((4, 5, 6), (3, 9, 2), 1),
+        )
     ),
     *(
-        Case("gather_nd", [shape, at], _MOVED, {"batch_dims": batch}, make={1: _rows(-1, shape[batch : batch + at[-1]])}, oracle=_gather_nd)
+        Case(
+            "gather_nd", [shape, at], _MOVED, {"batch_dims": batch}, make={1: _rows(-1, shape[batch : batch + at[-1]])},
+            oracle=_gather_nd,
+        )
         for shape, at, batch in (
-            ((9,), (4, 1), 0), ((5, 37), (3, 1), 0), ((5, 7), (3, 2), 0), ((4, 5, 6), (2, 3, 2), 0), ((3, 5, 6), (3, 4, 1), 1),
-            ((3, 5, 6), (3, 2), 1),
+            ((9,), (4, 1), 0), ((5, 37), (3, 1), 0), ((5, 7), (3, 2), 0), ((4, 5, 6), (2, 3, 2), 0),
+            ((3, 5, 6), (3, 4, 1), 1), ((3, 5, 6), (3, 2), 1),
         )
     ),
     *(case for reduce in ("none", *_TORCH_NAMES) for case in _scatter_rows(reduce)),
@@ -103,13 +110,24 @@ CASES: list[Case] = [
             "scatter_nd", [shape, at, (*at[:-1], *shape[at[-1] :])], _JOINED, {"reduce": "add"},
             make={1: _rows(-1, shape[: at[-1]])}, length=at[0], magnitude=4.0, oracle=_scatter_nd,
         )
-        for shape, at in (((9,), (4, 1)), ((5, 37), (3, 1)), ((5, 7), (6, 2)), ((4, 5, 6), (2, 3, 2)), ((3, 70), (2, 1)))
+        for shape, at in (
+            ((9,), (4, 1)), ((5, 37), (3, 1)), ((5, 7), (6, 2)), ((4, 5, 6), (2, 3, 2)), ((3, 70), (2, 1)),
+        )
     ),
-    Case("scatter_nd", [(8, 5), (3, 1), (3, 5)], _MOVED, make={1: lambda rng, s, d: np.array([[6], [-7], [3]])}, oracle=_scatter_nd),
+    Case(
+        "scatter_nd", [(8, 5), (3, 1), (3, 5)], _MOVED, make={1: lambda rng, shape, dtype: np.array([[6], [-7], [3]])},
+        oracle=_scatter_nd,
+    ),
     *(
-        Case("scatter_nd", [(5, 7), (6, 2), (6,)], _JOINED, {"reduce": reduce}, make={1: _rows(-1, (5, 7))}, length=6, magnitude=4.0**6)
+        Case(
+            "scatter_nd", [(5, 7), (6, 2), (6,)], _JOINED, {"reduce": reduce}, make={1: _rows(-1, (5, 7))}, length=6,
+            magnitude=4.0**6,
+        )
         for reduce in ("mul", "max", "min")
     ),
-    Case("scatter_lines", [(2, 5, 70), (2, 3, 70), (2, 3, 70)], FLOATS, {"reduce": "add"}, make={1: _indices(-5, 5)}, length=3, magnitude=4.0),
+    Case(
+        "scatter_lines", [(2, 5, 70), (2, 3, 70), (2, 3, 70)], FLOATS, {"reduce": "add"}, make={1: _indices(-5, 5)},
+        length=3, magnitude=4.0,
+    ),
     Case("scatter_lines", [(2, 5, 70), (2, 3, 1), (2, 3, 70)], FLOATS, {"reduce": "none"}, make={1: _indices(-5, 5)}),
 ]

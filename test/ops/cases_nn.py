@@ -30,12 +30,13 @@ def _in_f32(oracle):
         narrow = next((x.dtype for x in tensors if x is not None and x.dtype in (t.float16, t.bfloat16)), None)
         if narrow is None:
             return oracle(t, *tensors, **attrs)
-        return oracle(t, *(x.float() if x is not None and x.dtype == narrow else x for x in tensors), **attrs).to(narrow)
+        widened = [x.float() if x is not None and x.dtype == narrow else x for x in tensors]
+        return oracle(t, *widened, **attrs).to(narrow)
 
     return wide
 
 
-# matmul ----------------------------------------------------------------------------------------------------------------
+# matmul --------------------------------------------------------------------------------------------------------------
 def _matmul(t, a, b, transpose_a=False, transpose_b=False):
     return (a.mT if transpose_a else a) @ (b.mT if transpose_b else b)
 
@@ -60,7 +61,7 @@ _MATMUL_CASES = [
 ] + [Case("matmul", [(5, 7), (7, 9)], ("i64", "i32", "u8"), oracle=_matmul)]
 
 
-# convolution -----------------------------------------------------------------------------------------------------------
+# convolution ---------------------------------------------------------------------------------------------------------
 def _conv(t, x, w, bias, strides, pads_low, pads_high, dilations, groups=1, layout="nchw"):
     x = _first(layout, x)
     widths = [n for pair in reversed(list(zip(pads_low, pads_high, strict=True))) for n in pair]
@@ -89,13 +90,17 @@ def _conv_rows() -> list[Case]:
     ):
         shape = (2, channels, *sizes) if layout == "nchw" else (2, *sizes, channels)
         attrs = {
-            "strides": strides, "pads_low": low, "pads_high": high, "dilations": dilations, "groups": groups, "layout": layout,
+            "strides": strides, "pads_low": low, "pads_high": high, "dilations": dilations, "groups": groups,
+            "layout": layout,
         }
         terms = channels // groups * int(np.prod(kernel))
         bias = (outputs,) if groups != 2 else None
         dtypes = FLOATS if len(sizes) == 2 else ("f32",)
         rows.append(
-            Case("conv", [shape, (outputs, channels // groups, *kernel), bias], dtypes, attrs, length=terms, magnitude=16.0, oracle=_conv)
+            Case(
+                "conv", [shape, (outputs, channels // groups, *kernel), bias], dtypes, attrs, length=terms,
+                magnitude=16.0, oracle=_conv,
+            )
         )
         attrs = attrs | {"output_pads": [s - 1 for s in strides], "pads_high": low}
         bias = (outputs,) if groups != 2 else None
@@ -108,12 +113,12 @@ def _conv_rows() -> list[Case]:
     return rows
 
 
-# pooling ---------------------------------------------------------------------------------------------------------------
-def _max_pool(t, x, kernel, strides, pads_low, pads_high, dilations, layout="nchw", with_indices=True):
+# pooling -------------------------------------------------------------------------------------------------------------
+def _max_pool(t, x, kernel, strides, pads_low, pads_high, dilations, layout="nchw"):
     values, indices = _functional(t, "max_pool", len(kernel))(
         _first(layout, x), kernel, strides, pads_low, dilations, return_indices=True
     )
-    return [_last(layout, values), _last(layout, indices)] if with_indices else _last(layout, values)
+    return [_last(layout, values), _last(layout, indices)]
 
 
 def _avg_pool(t, x, kernel, strides, pads_low, pads_high, count_include_pad=False, ceil_high=(), layout="nchw"):
@@ -124,7 +129,10 @@ def _avg_pool(t, x, kernel, strides, pads_low, pads_high, count_include_pad=Fals
 
 
 def _adaptive(kind: str):
-    return lambda t, x, output, layout="nchw": _last(layout, _functional(t, f"adaptive_{kind}_pool", len(output))(_first(layout, x), output))
+    def oracle(t, x, output, layout="nchw"):
+        return _last(layout, _functional(t, f"adaptive_{kind}_pool", len(output))(_first(layout, x), output))
+
+    return oracle
 
 
 # spatial sizes, kernel, strides, pads on both sides, dilations
@@ -142,31 +150,31 @@ def _pool_rows() -> list[Case]:
         terms = int(np.prod(kernel))
         most = attrs | {"dilations": dilations}
         rows += [
-            Case("max_pool", [shape], FLOATS, most, special=True, oracle=lambda t, x, **a: _max_pool(t, x, **a, with_indices=False)),
+            Case("max_pool", [shape], FLOATS, most, special=True, oracle=lambda t, x, **a: _max_pool(t, x, **a)[0]),
             Case("max_pool", [shape], ("u8", "i32"), most),
             Case("max_pool_with_indices", [shape], _WIDE, most, oracle=_max_pool),
             Case("max_pool_indices", [shape], _WIDE, most, oracle=lambda t, x, **a: _max_pool(t, x, **a)[1]),
         ]
+        mean = {"length": terms, "magnitude": 4.0, "oracle": _avg_pool}
         rows += [
-            Case("avg_pool", [shape], FLOATS, attrs | {"count_include_pad": counts}, length=terms, magnitude=4.0, oracle=_avg_pool)
-            for counts in (False, True)
+            Case("avg_pool", [shape], FLOATS, attrs | {"count_include_pad": counts}, **mean) for counts in (False, True)
         ]
+    mean = {"length": 9, "magnitude": 4.0, "oracle": _avg_pool}
     for counts in (False, True):
         attrs = {"kernel": [3, 3], "strides": [3, 3], "pads_low": [1, 1], "pads_high": [1, 1], "ceil_high": [1, 0]}
-        rows.append(
-            Case("avg_pool", [(2, 3, 9, 10)], FLOATS, attrs | {"count_include_pad": counts}, length=9, magnitude=4.0, oracle=_avg_pool)
-        )
+        rows.append(Case("avg_pool", [(2, 3, 9, 10)], FLOATS, attrs | {"count_include_pad": counts}, **mean))
     for layout, (sizes, output) in itertools.product(
         ("nchw", "nhwc"), (([9], [4]), ([8, 12], [4, 3]), ([7, 37], [3, 11]), ([5, 6], [7, 6]), ([4, 5, 6], [2, 1, 4]))
     ):
         shape = (2, 3, *sizes) if layout == "nchw" else (2, *sizes, 3)
         attrs = {"output": output, "layout": layout}
-        rows.append(Case("adaptive_avg_pool", [shape], FLOATS, attrs, length=16, magnitude=4.0, oracle=_in_f32(_adaptive("avg"))))
+        average = _in_f32(_adaptive("avg"))
+        rows.append(Case("adaptive_avg_pool", [shape], FLOATS, attrs, length=16, magnitude=4.0, oracle=average))
         rows.append(Case("adaptive_max_pool", [shape], _WIDE, attrs, oracle=_adaptive("max")))
     return rows
 
 
-# resize, grid_sample ---------------------------------------------------------------------------------------------------
+# resize, grid_sample -------------------------------------------------------------------------------------------------
 _TORCH_MODES = {
     ("nearest", 2): "nearest", ("nearest", 1): "nearest", ("linear", 1): "linear", ("linear", 2): "bilinear",
     ("linear", 3): "trilinear", ("cubic", 2): "bicubic", ("nearest", 3): "nearest",
@@ -212,8 +220,8 @@ def _resize_rows() -> list[Case]:
     rows += [
         _resize_row([5, 9], [8, 5], mode, dtypes=("f32",), coordinate=coordinate, nearest=nearest, scales=[1.7, 0.6])
         for mode, coordinate, nearest in (
-            ("nearest", "half_pixel", "ceil"), ("nearest", "asymmetric", "round_prefer_floor"), ("linear", "asymmetric", "floor"),
-            ("cubic", "pytorch_half_pixel", "floor"),
+            ("nearest", "half_pixel", "ceil"), ("nearest", "asymmetric", "round_prefer_floor"),
+            ("linear", "asymmetric", "floor"), ("cubic", "pytorch_half_pixel", "floor"),
         )
     ]
     rows.append(_resize_row([5, 9], [8, 5], "cubic", dtypes=("f32",), exclude_outside=True, scales=[1.6, 0.6]))
@@ -231,7 +239,8 @@ _GRID_CASES = [
         domain=[(-4, 4), (-1.5, 1.5)], length=16, magnitude=40.0, oracle=_grid_sample,
     )
     for shape, grid, modes in (
-        ((2, 3, 7, 9), (2, 5, 37, 2), ("nearest", "linear", "cubic")), ((2, 3, 4, 5, 6), (2, 3, 4, 5, 3), ("nearest", "linear")),
+        ((2, 3, 7, 9), (2, 5, 37, 2), ("nearest", "linear", "cubic")),
+        ((2, 3, 4, 5, 6), (2, 3, 4, 5, 3), ("nearest", "linear")),
     )
     for mode in modes
     for padding in ("zeros", "border", "reflection")
@@ -239,7 +248,7 @@ _GRID_CASES = [
 ]
 
 
-# normalisation ---------------------------------------------------------------------------------------------------------
+# normalisation -------------------------------------------------------------------------------------------------------
 _SOFTMAX_ROWS = (((5,), 0), ((3, 37), 1), ((3, 64), 1), ((3, 37), 0), ((2, 5, 7), 1), ((1, 1), 1), ((2, 3, 131), 2))
 
 
@@ -273,7 +282,8 @@ def _norm_rows() -> list[Case]:
             for weight, bias in ((scale, scale), (scale, None), (None, None))
         ]
         rows += [
-            Case("rms_norm", [shape, weight], FLOATS, attrs, oracle=_in_f32(_rms_norm), **row) for weight in (scale, None)
+            Case("rms_norm", [shape, weight], FLOATS, attrs, oracle=_in_f32(_rms_norm), **row)
+            for weight in (scale, None)
         ]
     for layout, (sizes, channels, groups) in itertools.product(
         ("nchw", "nhwc"), (((5,), 6, 3), ((4, 9), 8, 2), ((3, 3), 4, 4), ((2, 3, 4), 6, 1))
@@ -287,7 +297,7 @@ def _norm_rows() -> list[Case]:
     return rows
 
 
-# attention -------------------------------------------------------------------------------------------------------------
+# attention -----------------------------------------------------------------------------------------------------------
 def _attention(t, q, k, v, mask=None, scale=1.0, is_causal=False):
     return t.nn.functional.scaled_dot_product_attention(
         q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=True
@@ -314,12 +324,16 @@ def _attention_rows() -> list[Case]:
             Case("attention", [*shapes, (2, 1, queries, keys)], _WIDE, attrs, make={3: _keeps}, name="bool", **row),
             Case("attention", [*shapes, (queries, keys)], FLOATS, attrs, name="added", **row),
         ]
-    rows.append(Case("attention", [(3, 5, 8), (3, 6, 8), (3, 6, 4), None], ("f32",), {"scale": 0.3}, length=14, magnitude=4.0,
-                     domain=(-2, 2), oracle=lambda t, *x, scale: _attention(t, *(v[None] for v in x[:3]), None, scale)[0]))
+    rows.append(
+        Case(
+            "attention", [(3, 5, 8), (3, 6, 8), (3, 6, 4), None], ("f32",), {"scale": 0.3}, length=14, magnitude=4.0,
+            domain=(-2, 2), oracle=lambda t, *x, scale: _attention(t, *(v[None] for v in x[:3]), None, scale)[0],
+        )
+    )
     return rows
 
 
-# recurrent -------------------------------------------------------------------------------------------------------------
+# recurrent -----------------------------------------------------------------------------------------------------------
 _ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}  # torch gate i is gate _ORDER[i] of ours
 
 
@@ -336,7 +350,9 @@ def _layer(name: str, state_count: int):
         layer = getattr(t.nn, name)(x.shape[2], hidden, bidirectional=directions == 2, dtype=x.dtype, **more)
         bias = t.zeros(directions, 2 * r.shape[1], dtype=x.dtype) if bias is None else bias
         for d, suffix in zip(range(directions), ("", "_reverse"), strict=False):
-            for part, value in (("weight_ih", w[d]), ("weight_hh", r[d]), ("bias_ih", bias[d, : r.shape[1]]), ("bias_hh", bias[d, r.shape[1] :])):
+            halves = bias[d].reshape(2, r.shape[1])
+            parts = (("weight_ih", w[d]), ("weight_hh", r[d]), ("bias_ih", halves[0]), ("bias_hh", halves[1]))
+            for part, value in parts:
                 getattr(layer, f"{part}_l0{suffix}").data = _torch_gates(name, value)
         given = [t.zeros(directions, x.shape[1], hidden, dtype=x.dtype) if s is None else s for s in states]
         y, last = layer(x, tuple(given) if state_count == 2 else given[0])
@@ -358,12 +374,17 @@ def _recurrent_rows() -> list[Case]:
                 (steps, batch, width), (directions, gates * hidden, width), (directions, gates * hidden, hidden),
                 (directions, 2 * gates * hidden) if is_full else None, *[state] * states,
             ]
-            choices = {"gru": ({"linear_before_reset": True}, {"linear_before_reset": False}),
-                       "rnn": ({"activation": "tanh"}, {"activation": "relu"})}.get(name, ({},))
+            choices = {
+                "lstm": ({},), "gru": ({"linear_before_reset": True}, {"linear_before_reset": False}),
+                "rnn": ({"activation": "tanh"}, {"activation": "relu"}),
+            }[name]
             for more in choices:
                 rows.append(
-                    Case(name, shapes, _WIDE, {"direction": direction, **more}, domain=(-1, 1), length=steps * (width + hidden),
-                         magnitude=1.0 if more.get("activation") != "relu" else 50.0, oracle=_layer(name.upper(), states))
+                    Case(
+                        name, shapes, _WIDE, {"direction": direction, **more}, domain=(-1, 1),
+                        length=steps * (width + hidden), magnitude=1.0 if more.get("activation") != "relu" else 50.0,
+                        oracle=_layer(name.upper(), states),
+                    )
                 )
     return rows
 
