@@ -22,9 +22,11 @@ from .decompose import is_row_composite
 from .rewriting import body_of, functions, mlc_ops, users_of
 
 # Data movement that costs a few instructions an element: may be computed where it is read, once.
-# Heroes that every family has a register-tile emitter for.
-_TILED = ("matmul",)
 _LIGHT_GATHERS = ("gather", "gather_elements", "flip", "pad")
+
+
+# A first convolution reads images as they come; more channels are worth a transpose to bring them together.
+_UNTURNED_CHANNELS_MAX = 4
 
 
 # decisions on shapes and kinds ---------------------------------------------------------------------------------------------
@@ -35,6 +37,14 @@ def has_emit(operation: ir.Operation) -> bool:
 def is_expensive(operation: ir.Operation) -> bool:
     """Worth computing once: the transcendental family."""
     return definition_of(operation).family == "pointwise_math"
+
+
+def is_tiled(operation: ir.Operation) -> bool:
+    """Whether families have a register-tile emitter for the op in this form."""
+    if operation.name == "mlc.conv":
+        w = operation.operands[1].owner
+        return attrs_of(operation)["layout"] == "nhwc" and not isinstance(w, ir.Block) and w.operation.name == "mlc.weight"
+    return operation.name == "mlc.matmul"
 
 
 def is_view(operation: ir.Operation) -> bool:
@@ -89,7 +99,7 @@ def kind_alone(operation: ir.Operation) -> str:
     definition = definition_of(operation)
     if definition.name == "concat":
         return "concat"
-    if definition.name in _TILED:
+    if is_tiled(operation):
         return "contract"
     if "kernel" in definition.rules or "kernel:cpu" in definition.rules:
         return "special"
@@ -160,7 +170,7 @@ class Fuser:
         if definition.kind == "source":
             return self._takes_source(group, operation, users)
         if self._feeds_hero(group, operation):
-            return is_view(operation) and self._is_strided(operation)
+            return is_view(operation) and self._is_strided(operation, group)
         kind = kind_alone(operation)
         if kind in ("contract", "window") and not self._is_light(operation):
             return self._takes_hero(group, operation)
@@ -238,12 +248,17 @@ class Fuser:
             return operation.results[0] != user.operands[0] and not is_expensive(operation)
         return False
 
-    def _is_strided(self, operation: ir.Operation) -> bool:
+    def _is_strided(self, operation: ir.Operation, group: Group) -> bool:
         def is_memory(value: ir.Value) -> bool:
             owner = value.owner
             return isinstance(owner, ir.Block) or not is_view(owner.operation)
 
-        return strided_through(operation.results[0], is_memory) is not None
+        found = strided_through(operation.results[0], is_memory)
+        if found is None or group.hero is None or group.hero.name != "mlc.conv":
+            return found is not None
+        # The hero sees the last view; asking at each is the same, since only all of them together reach it.
+        shape = type_of(group.hero.operands[0]).shape
+        return operation.results[0] != group.hero.operands[0] or found[1].strides[-1] == 1 or shape[-1] <= _UNTURNED_CHANNELS_MAX
 
 
 # outlining -----------------------------------------------------------------------------------------------------------------

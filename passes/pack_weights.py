@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from mlir import ir
 
-from mlc.dialects.build import attrs_of, definition_of
+from mlc.dialects.build import attrs_of, definition_of, type_of
+from mlc.dialects.views import strided_through
 
 from .base import Pass
 from .rewriting import body_of, functions, kernels
@@ -34,8 +35,17 @@ def _layout(hero: ir.Operation, position: int) -> str:
     if hero.name == "mlc.matmul" and position == 1:
         return "panels-transposed" if attrs["transpose_b"] else "panels"
     if hero.name == "mlc.conv" and position == 1:
-        return f"conv-groups-{attrs['groups']}"
+        return _conv_layout(hero, attrs["groups"])
     return ""
+
+
+def _conv_layout(hero: ir.Operation, groups: int) -> str:
+    outputs, depth = type_of(hero.operands[1]).shape[:2]
+    found = strided_through(hero.operands[0], lambda v: isinstance(v.owner, ir.Block))
+    is_last = found is not None and found[1].strides[-1] == 1
+    if depth == 1 and outputs == groups and groups > 1 and is_last:
+        return "conv-depthwise"
+    return f"conv-{'last' if is_last or depth == 1 else 'first'}-groups-{groups}"
 
 
 @dataclass(frozen=True)

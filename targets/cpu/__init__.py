@@ -16,9 +16,9 @@ from mlc.dialects.build import attrs_of
 from mlc.dialects.machine import Machine
 from mlc.dialects.weights import store_of
 
+from .layouts import pack_weight
 from .lower import LoweredKernel, isa_of, lower_kernel
 from .objects import ObjectBuilder, header_ir, lower_to_llvm
-from .packing import pack_weight
 from .program import Launch, emit_forward, emit_plan, program_shape
 
 # Kernels a clang process gets: few enough to keep both cores busy, enough that starting processes costs little.

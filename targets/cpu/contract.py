@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from mlir import ir
 
 from mlc.dialects import dims
-from mlc.dialects.build import attrs_of, definition_of, type_of
+from mlc.dialects.build import attrs_of, definition_of, operands_of, type_of
 from mlc.dialects.dims import Size
 from mlc.dialects.val import Val
 from mlc.dialects.views import contiguous, strides_before
 
+from .conv import ConvPlan, conv_layout, emit_conv, plan_conv
+from .conv_geometry import ConvSizes
 from .index import Ix, Number
 from .isa.memory import StridedBuffer, sum_dtype
 from .kernel import Buffer, EmitError, Kernel
@@ -96,8 +98,11 @@ def _comes_after(op: ir.Operation, hero: ir.Operation, stored: ir.Value) -> bool
     return False
 
 
-def make_epilogue(k: Kernel, space: EpilogueSpace, hero: ir.Operation) -> Callable:
-    """`epilogue(index, sums, mask)` for the emitters: evaluates what follows the hero on one register and stores it."""
+def make_epilogue(k: Kernel, space: EpilogueSpace, hero: ir.Operation, bias: ir.Value | None = None) -> Callable:
+    """`epilogue(index, sums, mask)` for the emitters: evaluates what follows the hero on one register and stores it.
+
+    `bias` holds one element a column, added first.
+    """
     result = hero.results[0]
     dtype = type_of(result).dtype
 
@@ -106,7 +111,10 @@ def make_epilogue(k: Kernel, space: EpilogueSpace, hero: ir.Operation) -> Callab
             *outer, column = index
             where = [k.ix(i) for i in outer] + [Ix(k, column, 1)]
             k.tail = None if mask is None else Val(mask, "bool")
-            k.bound[result] = lambda _: Val(sums, dtype)
+            total = Val(sums, dtype)
+            if bias is not None:
+                total = total + k.read(bias, where[-1:])
+            k.bound[result] = lambda _: total
             k.store(space.target, where, k.read(space.stored, where))
             k.tail = None
 
@@ -199,4 +207,44 @@ def _broadcast_b(b: StridedBuffer | PackedPanels, shape: Sequence[Size], batch: 
     return _broadcast_batch(b, shape, batch)
 
 
-_HEROES: dict[str, Callable[..., Size]] = {"matmul": _emit_matmul}
+# convolution -------------------------------------------------------------------------------------------------------------
+def _emit_conv(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value, end: ir.Value) -> Size:
+    x_value, w_value, bias = operands_of(hero)
+    known = _conv_sizes(hero)
+    sizes = ConvSizes(
+        k.size(known.batch), known.groups, known.channels, known.outputs, tuple(k.size(s) for s in known.input),
+        tuple(k.size(s) for s in known.output), known.kernel, known.strides, known.pads_low, known.dilations,
+    )
+    x = strided_operand(k, x_value)
+    x = StridedBuffer(x.ptr, x.dtype, x.offset, tuple(x.strides))
+    plan = plan_conv(k.isa, sizes, x.dtype, x.strides, PLANNED_THREADS, _is_long(body, hero))
+    if conv_layout(plan.form, known.groups, plan.is_channels_first) != k.packed.get(w_value):
+        raise EmitError(f"{hero.name}: its weight is not packed for the {plan.form} form ({hero.location})")
+    space = epilogue_space(k, body, hero, may_merge=False)
+    epilogue = make_epilogue(k, space, hero, bias)
+    weights = PackedPanels(k.buffers[w_value].pointer, x.dtype)
+    emit_conv(k.isa, plan, sizes, x, weights, epilogue, begin, end)
+    return _conv_tiles(known, plan)
+
+
+def _conv_sizes(hero: ir.Operation) -> ConvSizes:
+    """Sizes as expressions."""
+    attrs, x, w = attrs_of(hero), type_of(hero.operands[0]).shape, type_of(hero.operands[1]).shape
+    groups = attrs["groups"]
+    return ConvSizes(
+        x[0], groups, w[1], w[0] // groups, tuple(x[1:-1]), tuple(type_of(hero.results[0]).shape[1:-1]), tuple(w[2:]),
+        tuple(attrs["strides"]), tuple(attrs["pads_low"]), tuple(attrs["dilations"]),
+    )
+
+
+def _conv_tiles(sizes: ConvSizes, plan: ConvPlan) -> Size:
+    """The product of `conv_grid` over size expressions."""
+    if plan.form == "depthwise":
+        *lines, width = sizes.output
+        blocks = dims.ceildiv(width, plan.tile_rows) * dims.ceildiv(sizes.groups, plan.tile_columns)
+        return sizes.batch * dims.product(lines) * blocks
+    pixels = dims.ceildiv(dims.product(sizes.output), plan.tile_rows)
+    return sizes.batch * sizes.groups * pixels * dims.ceildiv(sizes.outputs, plan.tile_columns)
+
+
+_HEROES: dict[str, Callable[..., Size]] = {"matmul": _emit_matmul, "conv": _emit_conv}

@@ -84,6 +84,21 @@ def pack_conv(isa: Isa, plan: ConvPlan, weights: np.ndarray, groups: int, dtype:
     return pack_b(flat.reshape(groups, outputs, -1), isa.panel_columns(sum_dtype(dtype)), is_transposed=True)
 
 
+def conv_layout(form: str, groups: int, is_channels_first: bool) -> str:
+    """The name of the packed layout that `pack_conv` gives (the `mlc.layouts` of passes/pack_weights.py)."""
+    if form == "depthwise":
+        return "conv-depthwise"
+    return f"conv-{'first' if is_channels_first else 'last'}-groups-{groups}"
+
+
+def pack_conv_layout(isa: Isa, layout: str, weights: np.ndarray, dtype: str) -> np.ndarray:
+    """`pack_conv` by the layout's name."""
+    if layout == "conv-depthwise":
+        return pack_conv(isa, ConvPlan("depthwise", False, 0, 0), weights, weights.shape[0], dtype)
+    _, order, _, groups = layout.split("-")
+    return pack_conv(isa, ConvPlan("taps", order == "first", 0, 0), weights, int(groups), dtype)
+
+
 def conv_grid(sizes: ConvSizes, plan: ConvPlan) -> list[Size]:
     """Tiles a dimension, whose product is the kernel's tile count.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from mlc.dialects.types import dtype_of_numpy
 from mlc.dialects.val import compute_type, constant_of
 from mlir import ir
 from mlir.dialects import vector
@@ -137,11 +136,3 @@ def transpose_square(rows: list[ir.Value]) -> list[ir.Value]:
                 rows[i + step] = vector.shuffle(top, bottom, high)
         step *= 2
     return rows
-
-
-def pack_weight(layout: str, array: np.ndarray, isa: Isa) -> np.ndarray:
-    """The bytes of a weight as `layout` (passes/pack_weights.py) lays it out; as it is for an empty layout."""
-    if layout.startswith("panels"):
-        columns = isa.panel_columns(sum_dtype(dtype_of_numpy(array.dtype)))
-        return pack_b(array, columns, is_transposed=layout == "panels-transposed")
-    return np.ascontiguousarray(array)

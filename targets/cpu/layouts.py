@@ -1,0 +1,22 @@
+"""The byte layouts of packed weights, by the names that passes/pack_weights.py writes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlc.dialects.types import dtype_of_numpy
+
+from .conv import pack_conv_layout
+from .isa.facts import Isa
+from .isa.memory import sum_dtype
+from .packing import pack_b
+
+
+def pack_weight(layout: str, array: np.ndarray, isa: Isa) -> np.ndarray:
+    """The bytes of a weight as `layout` lays it out; as it is for an empty layout."""
+    dtype = dtype_of_numpy(array.dtype)
+    if layout.startswith("conv-"):
+        return pack_conv_layout(isa, layout, array, dtype)
+    if layout.startswith("panels"):
+        return pack_b(array, isa.panel_columns(sum_dtype(dtype)), is_transposed=layout == "panels-transposed")
+    return np.ascontiguousarray(array)

@@ -1,0 +1,33 @@
+"""`mlc compile`: one model to an artifact, or to one of the forms on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mlc.tools import driver
+
+FORMS = ("artifact", "static", "asm", "llvm", "mlir")
+
+
+def compile_file(
+    model: Path, output: Path | None, *, target: str, emit: str, symbols: Mapping[str, Any], dump_dir: Path | None,
+    watch: Callable[[str], None],
+) -> dict[str, Any]:
+    """Compiles and writes; returns what was written. Raises CompileError for an unknown form, and the compiler's errors."""
+    if emit not in FORMS:
+        raise driver.CompileError(f"--emit {emit}: choose {', '.join(FORMS)}")
+    started = time.perf_counter()
+    if emit == "artifact":
+        built = driver.compile(model, target, symbols=symbols or None, dump_dir=dump_dir, watch=watch)
+        path = output or model.with_suffix(".mlc")
+        files = {str(path): built.save(path)}
+        kernels = len(built.info["kernels"])
+    else:
+        files, kernels = driver.write_form(model, target, emit, output, symbols=symbols or None, watch=watch)
+    return {
+        "files": list(files), "bytes": sum(files.values()), "kernels": kernels, "target": target, "form": emit,
+        "seconds": time.perf_counter() - started,
+    }
