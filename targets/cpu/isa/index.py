@@ -88,6 +88,20 @@ def less(left: Size, right: Size) -> ir.Value | bool:
     return arith.cmpi(arith.CmpIPredicate.slt, to_value(left), to_value(right))
 
 
+def as_condition(condition: ir.Value | bool) -> ir.Value:
+    """As an i1 value."""
+    return arith.constant(ir.IntegerType.get_signless(1), int(condition)) if isinstance(condition, bool) else condition
+
+
+def choose(condition: ir.Value, type_: ir.Type, yes: Callable[[], ir.Value], no: Callable[[], ir.Value]) -> ir.Value:
+    """The value that one of two bodies gives."""
+    op = scf.IfOp(condition, [type_], has_else=True)
+    for block, body in ((op.then_block, yes), (op.else_block, no)):
+        with ir.InsertionPoint(block):
+            scf.yield_([body()])
+    return op.results[0]
+
+
 def delinearize(number: Size, sizes: Sequence[Size]) -> list[Size]:
     """Coordinates of a flat number, the last one fastest."""
     coordinates: list[Size] = []
