@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math as pymath
 
-from mlc.dialects.vecmath.coefficients import COEFFICIENTS
 from mlc.dialects.vecmath.exponential import LOG2_E, exp_unscaled, power_of_two, scale_by_halves
-from mlc.dialects.vecmath.lanes import Lane, fma, horner, lanewise, select, through_f64, two_product, two_sum
-from mlc.dialects.vecmath.logarithm import log1p_wide, split_exponent
+from mlc.dialects.vecmath.lanes import Lane, fma, goes_wide, lanewise, select, through_f64, two_product, two_sum
+from mlc.dialects.vecmath.logarithm import log1p_plain, split_exponent
+from mlc.dialects.vecmath.polynomial import fitted
 
 ERF_MIDDLE = 7.703125
 ERFINV_SPLIT = 6.28
+ERFC_LIMIT = {32: 10.06, 64: 27.3}  # 0 beyond
 TWO_OVER_ROOT_PI = 2 / pymath.sqrt(pymath.pi)
 ERF_LIMIT = 3.925  # erf rounds to 1 in f32 from 3.92 on
 ERFCX_CENTRE = 3.0
@@ -19,32 +20,32 @@ LN2 = 0.6931471805599453
 
 def _erf_wide(x: Lane) -> Lane:
     """erf in f64 good to f32, |x| <= 3.925: one odd polynomial, no exponential and no branch."""
-    return x * horner(fma(x, x, -ERF_MIDDLE), COEFFICIENTS["erf", "wide"])
+    return x * fitted("erf", fma(x, x, -ERF_MIDDLE), True)
 
 
 def _erfc_wide(x: Lane) -> Lane:
     """erfc in f64 good to f32."""
     size = x.abs().at_most(10.5)
     inverse = 1.0 / (size + ERFCX_CENTRE)
-    tail = inverse * horner(fma(inverse, -2 * ERFCX_CENTRE, 1.0), COEFFICIENTS["erfcx", "wide"])
+    tail = inverse * fitted("erfcx", fma(inverse, -2 * ERFCX_CENTRE, 1.0), True)
     square = size * size
     shift = x.format.rounder + x.format.bias
     shifted = fma(square, -LOG2_E, shift)
     n = shifted - shift
     r = fma(n, -LN2, -square)
-    power = fma(r * r, horner(r, COEFFICIENTS["exp", "wide"]), r)
+    power = fma(r * r, fitted("exp", r, True), r)
     scale = power_of_two(shifted.bits(), 64) * tail
     positive = fma(power, scale, scale)
     return select(x < 0.0, 2.0 - positive, positive)
 
 
 def erfc_pair(size: Lane) -> tuple[Lane, Lane, Lane]:
-    """(high, low, twice): erfc(size) = (high + low) 2**n for f64 size >= 0 up to 27.3; `twice` as in `exp_unscaled`."""
+    """(high, low, twice): erfc(size) = (high + low) 2**n for 0 <= size <= ERFC_LIMIT; `twice` as in `exp_unscaled`."""
     bottom, lost = two_sum(size, size.splat(ERFCX_CENTRE))
     inverse = 1.0 / bottom
     inverse_low = fma(-lost, inverse, fma(-inverse, bottom, 1.0)) * inverse
     ratio = fma(inverse, -2 * ERFCX_CENTRE, 1.0)
-    poly = horner(ratio, COEFFICIENTS["erfcx", "f64"])
+    poly = fitted("erfcx", ratio, False)
     square, square_low = two_product(size, size)
     high, low, twice = exp_unscaled(-square)
     low = fma(-square_low, high + low, low)
@@ -54,12 +55,12 @@ def erfc_pair(size: Lane) -> tuple[Lane, Lane, Lane]:
     return product, fma(high, tail_low, fma(low, tail, product_low)), twice
 
 
-def _erf_f64(x: Lane) -> Lane:
+def _erf_pair(x: Lane) -> Lane:
     size = x.abs().at_most(6.5)
     z = x * x
-    near = fma(x, horner(z, COEFFICIENTS["erf_near_z", "f64"]), x)
+    near = fma(x, fitted("erf_near_z", z, False), x)
     high, low, twice = erfc_pair(size)
-    scale = power_of_two(twice - x.format.bias, 64)
+    scale = power_of_two(twice - x.format.bias, x.format.bits)
     far = 1.0 - (high + low) * scale
     return select(size < 1.0, near, far.with_sign_of(x))
 
@@ -67,48 +68,48 @@ def _erf_f64(x: Lane) -> Lane:
 @lanewise
 def erf(x: Lane) -> Lane:
     """The error function; -0.0 and NaN stay as they are."""
-    if x.format.bits == 32:
+    if goes_wide(x):
         return through_f64(_erf_wide, x.at_most(ERF_LIMIT).at_least(-ERF_LIMIT))
-    return _erf_f64(x)
+    return _erf_pair(x)
 
 
 @lanewise
 def erfc(x: Lane) -> Lane:
     """1 - erf(x) without its cancellation; NaN stays NaN."""
-    if x.format.bits == 32:
+    if goes_wide(x):
         return through_f64(_erfc_wide, x)
-    high, low, twice = erfc_pair(x.abs().at_most(27.3))
+    high, low, twice = erfc_pair(x.abs().at_most(ERFC_LIMIT[x.format.bits]))
     positive = scale_by_halves(high + low, twice)
     outer = select(x < 0.0, 2.0 - positive, positive)
     # Near 0 the sum of `erfc_pair` cancels.
-    near = 1.0 - fma(x, horner(x * x, COEFFICIENTS["erf_near_z", "f64"]), x)
+    near = 1.0 - fma(x, fitted("erf_near_z", x * x, False), x)
     return select(x.abs() < 0.5, near, outer)
 
 
 def _erfinv_start(x: Lane) -> Lane:
     """erfinv in f64 good to f32, as x times a polynomial in w = -log(1 - x**2) or in its root."""
     e, f = split_exponent((1.0 - x) * (1.0 + x))
-    w = -fma(e, LN2, log1p_wide(f, "wide_pow"))
-    near = horner(w, COEFFICIENTS["erfinv_near", "wide"])
-    far = horner(w.sqrt() - 4.0, COEFFICIENTS["erfinv_far", "wide"])
+    w = -fma(e, LN2, log1p_plain(f, "log_fine"))
+    near = fitted("erfinv_near", w, True)
+    far = fitted("erfinv_far", w.sqrt() - 4.0, True)
     return x * select(w < ERFINV_SPLIT, near, far)
 
 
 @lanewise
 def erfinv(x: Lane) -> Lane:
     """The inverse of erf; inf at 1, NaN beyond it; -0.0 stays."""
-    if x.format.bits == 32:
+    if goes_wide(x):
         value = through_f64(_erfinv_start, x)
     else:
         start = _erfinv_start(x)
         size = start.abs()
         high, low, twice = erfc_pair(size)
-        scale = power_of_two(twice - x.format.bias, 64)
-        inner = fma(size, horner(size * size, COEFFICIENTS["erf_near_z", "f64"]), size) - x.abs()
+        scale = power_of_two(twice - x.format.bias, x.format.bits)
+        inner = fma(size, fitted("erf_near_z", size * size, False), size) - x.abs()
         outer = (1.0 - x.abs()) - (high + low) * scale
         # One step of Newton's: the derivative of erf is 2 / sqrt(pi) e**-size**2.
         slope_high, slope_low, slope_twice = exp_unscaled(-(size * size))
-        slope = (slope_high + slope_low) * power_of_two(slope_twice - x.format.bias, 64)
+        slope = (slope_high + slope_low) * power_of_two(slope_twice - x.format.bias, x.format.bits)
         step = select(size < 0.75, inner, outer) / (slope * TWO_OVER_ROOT_PI)
         value = (size - step).with_sign_of(x)
     ends = select(x.abs().equals(1.0), x.splat(pymath.inf).with_sign_of(x), pymath.nan)

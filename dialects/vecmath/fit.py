@@ -7,6 +7,7 @@ exact (1, r, r/2) are not fitted: the rows fit what remains after them.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,14 +91,16 @@ def main() -> None:
     from mlc.dialects.vecmath.fit_rows import ROWS
 
     lines = ['"""Polynomial coefficients, lowest power first, as `fit.py` computed them. Do not edit."""', ""]
+    lines.append("# fmt: off")
     lines.append("COEFFICIENTS: dict[tuple[str, str], tuple[float, ...]] = {")
     for row in ROWS:
         for precision, degree in row.degrees.items():
             coefficients = [rounded(c, precision) for c in row.fit(degree)]
             error = error_of(row, coefficients)
             lines.append(f"    # relative error 2**{error:.1f} on [{row.low:.6g}, {row.high:.6g}]")
+            text = ", ".join(map(repr, coefficients)) + ("," if not degree else "")
             lines.append(f'    ("{row.name}", "{precision}"): (')
-            lines += [f"        {c!r}," for c in coefficients]
+            lines += textwrap.wrap(text, 110, initial_indent=" " * 8, subsequent_indent=" " * 8)
             lines.append("    ),")
             print(row.name, precision, f"2**{error:.1f}")
     Path(__file__).with_name("coefficients.py").write_text("\n".join([*lines, "}", ""]))

@@ -1,13 +1,14 @@
-"""The remainder of a large f64 by pi/2, exact to f64: Payne and Hanek's method in 32-bit limbs held in 64-bit lanes.
+"""The remainder of a large number by pi/2, exact to its format: Payne and Hanek's method in 32-bit limbs.
 
-x = M 2**E with a 53-bit integer M. Of x * 2/pi only the bits below 4 matter, so a window of 192 bits of 2/pi that starts
-where its product with M 2**E falls below 8 is enough; the window is chosen a lane by selects, as gathers are slow or absent.
+x = M 2**E with an integer M of 53 (f64) or 24 bits. Of x * 2/pi only the bits below 4 matter, so a window of 192 bits
+of 2/pi that starts where its product with M 2**E falls below 8 is enough; the window is chosen a lane by selects, as
+gathers are slow or absent. Limbs lie in 64-bit lanes, which hold their products.
 Source: Payne & Hanek 1983, "Radian reduction for trigonometric functions".
 """
 
 from __future__ import annotations
 
-from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, select, two_product, two_sum
+from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, parts, select, two_product, two_sum
 
 # The first 1216 bits of 2/pi: floor(2/pi * 2**1216).
 TWO_OVER_PI = int(
@@ -64,30 +65,46 @@ def _product(mantissa: Lane, window: list[Lane]) -> list[Lane]:
     return limbs
 
 
+def _as_floats(upper: Lane, lower: Lane, x: Lane) -> tuple[Lane, Lane]:
+    """The signed 128-bit integer upper, lower over 2**128 as a sum of two floats of the format of x."""
+    width = x.format.mantissa_bits + 1
+    total, lost = x.splat(0.0), x.splat(0.0)
+    left = 64
+    while left:  # pieces so short that they convert without rounding
+        left = max(left - width, 0)
+        piece = upper >> left if left + width == 64 else upper.shift_right_zero(left) & ((1 << min(width, 64)) - 1)
+        if left == 0 and 64 % width:
+            piece = upper & ((1 << 64 % width) - 1)
+        total, carried = two_sum(total, piece.to_float(x) * 2.0 ** (left - 64))
+        lost = lost + carried
+    total, carried = two_sum(total, lower.shift_right_zero(65 - width).to_float(x) * 2.0 ** (-64 - width + 1))
+    return fast_two_sum(total, lost + carried)
+
+
 def reduce_huge(x: Lane, largest_exponent: int) -> tuple[Lane, Lane, Lane]:
     """(quadrant, high, low): x = n pi/2 + high + low with n in the low two bits of `quadrant`; NaN for inf.
 
-    For 2**20 <= |x| < 2**largest_exponent; lanes outside get an unspecified number.
+    For 2**12 <= |x| < 2**largest_exponent; lanes outside get an unspecified number.
     """
-    bits = x.abs().bits()
-    mantissa = (bits & ((1 << 52) - 1)) | (1 << 52)
-    lead = LEAD_BITS - 2 - 52 - 1023
-    last_start = largest_exponent - 1 + 1023 + lead
-    start = (bits >> 52) + lead
+    fraction, bias = x.format.mantissa_bits, x.format.bias
+    bits = x.abs().bits().int_cast(64)
+    mantissa = (bits & ((1 << fraction) - 1)) | (1 << fraction)
+    lead = LEAD_BITS - 2 - fraction - bias
+    last_start = largest_exponent - 1 + bias + lead
+    start = (bits >> fraction) + lead
     start = select(start < 0, 0, select(start > last_start, last_start, start))
-    low, next_low, middle, next_middle, next_top, top = _product(mantissa, _window(start, last_start))
+    _, next_low, middle, next_middle, next_top, top = _product(mantissa, _window(start, last_start))
     quadrant = top >> 30
     upper = ((top << 34) | (next_top << 2)) | (next_middle >> 30)
     lower = ((next_middle << 34) | (middle << 2)) | (next_low >> 30)
     # As a signed number the fraction lies in [-1/2, 1/2): the quadrant rounds to nearest.
     quadrant = quadrant + upper.shift_right_zero(63)
-    exact = upper & ~0x7FF  # its 53 bits convert without rounding
-    total, lost = two_sum(exact.to_float() * 2.0**-64, (upper & 0x7FF).to_float() * 2.0**-64)
-    total, carried = two_sum(total, lower.shift_right_zero(1).to_float() * 2.0**-127)
-    total, lost = fast_two_sum(total, lost + carried)
-    high, product_lost = two_product(total, HALF_PI[0])
-    high, carried = fast_two_sum(high, fma(total, HALF_PI[1], fma(lost, HALF_PI[0], product_lost)))
-    sign = x.bits() & (1 << 63)
+    total, lost = _as_floats(upper, lower, x)
+    half_pi = parts(*HALF_PI, x)
+    high, product_lost = two_product(total, half_pi[0])
+    high, carried = fast_two_sum(high, fma(total, half_pi[1], fma(lost, half_pi[0], product_lost)))
     is_negative = x < 0.0
+    sign = x.bits() & x.splat(-0.0).bits()
     high = (high.bits() ^ sign).as_float() + x * 0.0  # NaN for inf
-    return select(is_negative, 0 - quadrant, quadrant), high, (carried.bits() ^ sign).as_float()
+    quadrant = select(is_negative, 0 - quadrant, quadrant).int_cast(x.format.bits)
+    return quadrant, high, (carried.bits() ^ sign).as_float()

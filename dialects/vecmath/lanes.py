@@ -1,15 +1,19 @@
 """Arithmetic on `ir.Value` with Python operators, and the error-free sums and products that the functions are built of.
 
-A `Lane` wraps a scalar or a 1-D vector (fixed or scalable) of f32, f64, i1 or a signless integer. Plain numbers mixed with
-it become splat constants of its type. No operation carries fast-math flags: the rounding tricks below depend on order.
+A `Lane` wraps a scalar or a 1-D vector (fixed or scalable) of f32, f64, i1 or a signless integer. Plain numbers mixed
+with it become splat constants of its type. No operation carries fast-math flags: the rounding tricks below depend on
+order.
 """
 
 from __future__ import annotations
 
 import math as pymath
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
+import numpy as np
 from mlir import ir
 from mlir.dialects import arith, math, vector
 
@@ -31,7 +35,7 @@ class Format:
 
     @property
     def rounder(self) -> float:
-        """Added to |x| < 2**(mantissa_bits - 2) it leaves round(x) in the low mantissa bits; subtracted again, round(x)."""
+        """Added to |x| < 2**(mantissa_bits - 2) it leaves round(x) in the low bits; subtracted again, round(x)."""
         return pymath.ldexp(1.5, self.mantissa_bits)
 
 
@@ -175,9 +179,9 @@ class Lane:
         """The integer's bits as a float of its width."""
         return Lane(arith.bitcast(self.shaped({32: ir.F32Type, 64: ir.F64Type}[self.format.bits].get()), self.value))
 
-    def to_float(self) -> Lane:
-        """The signed integer's value as a float of its width."""
-        return Lane(arith.sitofp(self.shaped({32: ir.F32Type, 64: ir.F64Type}[self.format.bits].get()), self.value))
+    def to_float(self, like: Lane) -> Lane:
+        """The signed integer's value, rounded, in the format of `like`."""
+        return Lane(arith.sitofp(like.value.type, self.value))
 
     def widened(self) -> Lane:
         """f32 as f64, exactly."""
@@ -279,6 +283,37 @@ def lanewise(rule: Callable[..., Lane]) -> Callable[..., ir.Value]:
     function.__doc__ = rule.__doc__
     function.__module__ = rule.__module__
     return function
+
+
+_HAS_F64 = ContextVar("has_f64", default=True)
+
+
+@contextmanager
+def without_f64() -> Iterator[None]:
+    """Within it f32 functions are built of f32 alone, for a machine whose f64 is absent or slow.
+
+    Most then err by up to 1 ulp; the bounds are in docs/vecmath.md.
+    """
+    token = _HAS_F64.set(False)
+    try:
+        yield
+    finally:
+        _HAS_F64.reset(token)
+
+
+def goes_wide(x: Lane) -> bool:
+    """True where f32 operands are to be computed in f64."""
+    return x.format.bits == 32 and _HAS_F64.get()
+
+
+def parts(high: float, low: float, x: Lane, short_bits: int = 0) -> tuple[float, float]:
+    """The constant high + low as two numbers of x's format; the first cut to `short_bits` bits if that is not 0."""
+    if short_bits:
+        scale = pymath.ldexp(1.0, short_bits - pymath.frexp(high)[1])
+        first = pymath.floor(high * scale) / scale
+    else:
+        first = float(np.float32(high)) if x.format.bits == 32 else high
+    return first, (high - first) + low
 
 
 def through_f64(rule: Callable[..., Lane], *operands: Lane) -> Lane:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import math as pymath
 
-from mlc.dialects.vecmath.coefficients import COEFFICIENTS
 from mlc.dialects.vecmath.exponential import REDUCTIONS, exp_unscaled, power_of_two, scale_by_halves
-from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, horner, lanewise, select, two_product, two_sum
-from mlc.dialects.vecmath.logarithm import LN2_HIGH, LN2_LOW, LOG2_E, log1p_wide, scaled_up, split_exponent
+from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, goes_wide, lanewise, parts, select, two_product, two_sum
+from mlc.dialects.vecmath.logarithm import (
+    LN2,
+    LOG2_E,
+    denormal_shift,
+    log1p_plain,
+    scaled_up,
+    short_parts,
+    split_exponent,
+)
+from mlc.dialects.vecmath.polynomial import fitted
 
 THIRD = (1 / 3, float.fromhex("0x1.5555555555555p-56"))
 
@@ -33,17 +41,18 @@ def _pow_wide(x: Lane, y: Lane) -> Lane:
     """|x|**y in f64 good to f32."""
     size = x.abs()
     e, f = split_exponent(size)
-    log = _at_ends(size, fma(log1p_wide(f, "wide_pow"), LOG2_E[0], e))
+    log = _at_ends(size, fma(log1p_plain(f, "log_fine"), LOG2_E[0], e))
     t = select(log.equals(0.0) | y.equals(0.0), 0.0, log * y).at_most(200.0).at_least(-200.0)
     shift = x.format.rounder + x.format.bias
     shifted = t + shift
     f = t - (shifted - shift)
     scale = power_of_two(shifted.bits(), 64)
-    return fma(f * scale, horner(f, COEFFICIENTS["exp2", "wide"]), scale)
+    return fma(f * scale, fitted("exp2", f, True), scale)
 
 
 def _log_pair(x: Lane) -> tuple[Lane, Lane]:
-    """(high, low): log of a positive finite f64 as a sum of two, its error under 2**-64 of it."""
+    """(high, low): log of a positive finite number as a sum of two, of twice the precision but for a few bits."""
+    third, ln2 = parts(*THIRD, x), short_parts(LN2, x)
     scaled, e0 = scaled_up(x)
     e, f = split_exponent(scaled)
     e = e + e0
@@ -54,22 +63,22 @@ def _log_pair(x: Lane) -> tuple[Lane, Lane]:
     z, z_low = two_product(s, s)
     z_low = fma(s + s, s_low, z_low)
     # s + s**3 / 3 + s**5 p(z): the middle term is kept in two parts as well.
-    c, c_low = two_product(z, THIRD[0])
-    c_low = fma(z, THIRD[1], fma(z_low, THIRD[0], c_low))
-    c_low = fma(z * z, horner(z, COEFFICIENTS["log_fifth", "f64"]), c_low)
+    c, c_low = two_product(z, third[0])
+    c_low = fma(z, third[1], fma(z_low, third[0], c_low))
+    c_low = fma(z * z, fitted("log_fifth", z, False), c_low)
     cubic, cubic_low = two_product(s, c)
     cubic_low = fma(s, c_low, fma(s_low, c, cubic_low))
     high, low = fast_two_sum(s, cubic)
     low = low + (cubic_low + s_low)
-    total, carried = fast_two_sum(e * LN2_HIGH, high + high)
-    more, more_low = two_sum(e * LN2_LOW, low + low)
-    # e * LN2_LOW is rounded to 2**-53 of 2**-33: far below what is needed.
+    total, carried = fast_two_sum(e * ln2[0], high + high)
+    more, more_low = two_sum(e * ln2[1], low + low)
+    # e * ln2[1] is rounded to 2**-53 of 2**-33: far below what is needed.
     total, carried = fast_two_sum(total, carried)
     total, rest = two_sum(total, more)
     return fast_two_sum(total, rest + (carried + more_low))
 
 
-def _pow_f64(x: Lane, y: Lane) -> Lane:
+def _pow_pair(x: Lane, y: Lane) -> Lane:
     """|x|**y."""
     size = x.abs()
     high, low = _log_pair(size)
@@ -77,7 +86,7 @@ def _pow_f64(x: Lane, y: Lane) -> Lane:
     is_one = high.equals(0.0) | y.equals(0.0)
     t, t_low = two_product(high, y)
     t_low = fma(low, y, t_low)
-    constants = REDUCTIONS[64]
+    constants = REDUCTIONS[x.format.bits]
     t = select(is_one, 0.0, t)
     t_low = select((t < constants.most) & (t > constants.least) & is_one.equals(0), t_low, 0.0)
     t = t.at_most(constants.most).at_least(constants.least)
@@ -88,38 +97,29 @@ def _pow_f64(x: Lane, y: Lane) -> Lane:
 @lanewise
 def pow(x: Lane, y: Lane) -> Lane:
     """x**y with IEEE's special cases: 1 for y = 0 or x = 1 even with NaN, NaN for x < 0 and y no integer."""
-    if x.format.bits == 32:
+    if goes_wide(x):
         return _with_sign(x, y, _pow_wide(x.widened(), y.widened()).narrowed())
-    return _with_sign(x, y, _pow_f64(x, y))
+    return _with_sign(x, y, _pow_pair(x, y))
 
 
 @lanewise
 def cbrt(x: Lane) -> Lane:
     """The cube root; odd, so negative x is fine; -0.0, inf and NaN stay as they are."""
-    is_wide = x.format.bits == 32
-    wide = x.widened() if is_wide else x
-    size, e0 = scaled_up(wide.abs())
+    size, e0 = scaled_up(x.abs())
     e, f = split_exponent(size)
-    shift = x.splat(0.0).format.rounder if not is_wide else wide.format.rounder
-    shifted = fma(e, 1 / 3, shift + wide.format.bias)
-    third = shifted - (shift + wide.format.bias)
-    rest = fma(third, -3.0, e)
+    shift = x.format.rounder + x.format.bias
+    shifted = fma(e, 1 / 3, shift)
+    rest = fma(shifted - shift, -3.0, e)
+    is_less, is_more = rest < 0.0, rest > 0.0
     m = f + 1.0
-    root = horner(m, COEFFICIENTS["cbrt", "wide"])
-    root = root * select(rest < 0.0, 2.0 ** (-1 / 3), select(rest > 0.0, 2.0 ** (1 / 3), rest.splat(1.0)))
-    m = m * select(rest < 0.0, 0.5, select(rest > 0.0, 2.0, rest.splat(1.0)))
+    root = fitted("cbrt", m, True) * select(is_less, 2.0 ** (-1 / 3), select(is_more, 2.0 ** (1 / 3), rest.splat(1.0)))
+    m = m * select(is_less, 0.5, select(is_more, 2.0, rest.splat(1.0)))
     cube = root * root * root
     root = root * ((cube + (m + m)) / (cube + cube + m))  # Halley: the error is cubed
-    if not is_wide:
-        square, square_low = two_product(root, root)
-        residual = fma(-root, square_low, fma(-root, square, m))
-        root = root + residual / (3.0 * square)
-    scale = power_of_two(shifted.bits(), 64)
-    if not is_wide:
-        scale = scale * select(e0 < 0.0, 2.0**-18, e0.splat(1.0))
-    root = root * scale
-    if is_wide:
-        root = root.narrowed()
+    square, square_low = two_product(root, root)
+    root = root + fma(-root, square_low, fma(-root, square, m)) / (3.0 * square)
+    unscale = select(e0 < 0.0, 2.0 ** (-denormal_shift(x) // 3), e0.splat(1.0))
+    root = root * (power_of_two(shifted.bits(), x.format.bits) * unscale)
     is_plain = (x.abs() < pymath.inf) & x.differs(0.0)
     return select(is_plain, root.with_sign_of(x), x)
 

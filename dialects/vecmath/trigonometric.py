@@ -1,7 +1,7 @@
 """sin, cos and tan.
 
-x = n pi/2 + r with |r| <= pi/4. Up to `DIRECT_LIMIT` the product n pi/2 is taken off in parts; a vector with any lane beyond
-takes `huge_argument.reduce` as well, behind an `scf.if`.
+x = n pi/2 + r with |r| <= pi/4. Up to `DIRECT_LIMIT` the product n pi/2 is taken off in parts; a vector with any lane
+beyond takes `huge_argument.reduce` as well, behind an `scf.if`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ import math as pymath
 from mlir import ir
 from mlir.dialects import scf
 
-from mlc.dialects.vecmath.coefficients import COEFFICIENTS
 from mlc.dialects.vecmath.huge_argument import reduce_huge
-from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, horner, lanewise, select, two_sum
+from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, goes_wide, lanewise, select, two_sum
+from mlc.dialects.vecmath.polynomial import fitted
 
-DIRECT_LIMIT = {32: 2.0**40, 64: 2.0**20}
+WIDE_LIMIT = 2.0**40
+DIRECT_LIMIT = {32: 2.0**12, 64: 2.0**20}
 HALF_PI = (float.fromhex("0x1.921fb54442d18p+0"), float.fromhex("0x1.1a62633145c07p-54"))
-# pi/2 in three parts of 33 bits, whose product with n < 2**20 is exact, and the rest.
-HALF_PI_PARTS = tuple(
-    map(float.fromhex, ("0x1.921fb544p+0", "0x1.0b4611a6p-34", "0x1.3198a2ep-69", "0x1.b839a252049c1p-104"))
-)
+# pi/2 in three parts of 33 or 12 bits, whose product with n up to the limit is exact, and the rest.
+HALF_PI_PARTS = {
+    32: tuple(map(float.fromhex, ("0x1.922p+0", "-0x1.2aep-18", "-0x1.deap-31", "0x1.184698p-44"))),
+    64: tuple(map(float.fromhex, ("0x1.921fb544p+0", "0x1.0b4611a6p-34", "0x1.3198a2ep-69", "0x1.b839a252049c1p-104"))),
+}
 
 
 def _reduce_wide(x: Lane) -> tuple[Lane, Lane, Lane]:
@@ -32,23 +34,24 @@ def _reduce_wide(x: Lane) -> tuple[Lane, Lane, Lane]:
     return shifted.bits(), r, x.splat(0.0)
 
 
-def _reduce_f64(x: Lane) -> tuple[Lane, Lane, Lane]:
-    """(quadrant, high, low): r = high + low, for |x| <= 2**20."""
+def _reduce_pair(x: Lane) -> tuple[Lane, Lane, Lane]:
+    """(quadrant, high, low): r = high + low, for |x| up to the format's limit."""
+    parts = HALF_PI_PARTS[x.format.bits]
     shift = x.format.rounder
     shifted = fma(x, 2 / pymath.pi, shift)
     n = shifted - shift
-    high, low = two_sum(fma(n, -HALF_PI_PARTS[0], x), n * -HALF_PI_PARTS[1])
-    high, carried = two_sum(high, n * -HALF_PI_PARTS[2])
-    return shifted.bits(), *fast_two_sum(high, fma(n, -HALF_PI_PARTS[3], low + carried))
+    high, low = two_sum(fma(n, -parts[0], x), n * -parts[1])
+    high, carried = two_sum(high, n * -parts[2])
+    return shifted.bits(), *fast_two_sum(high, fma(n, -parts[3], low + carried))
 
 
 def reduce(x: Lane, is_wide: bool) -> tuple[Lane, Lane, Lane]:
-    """(quadrant, high, low): f64 x = n pi/2 + high + low, n in the low two bits of `quadrant`; NaN for inf and NaN."""
-    is_huge = x.abs() > DIRECT_LIMIT[32 if is_wide else 64]
-    direct = (_reduce_wide if is_wide else _reduce_f64)(x)
+    """(quadrant, high, low): x = n pi/2 + high + low, n in the low two bits of `quadrant`; NaN for inf and NaN."""
+    is_huge = x.abs() > (WIDE_LIMIT if is_wide else DIRECT_LIMIT[x.format.bits])
+    direct = (_reduce_wide if is_wide else _reduce_pair)(x)
     branch = scf.IfOp(is_huge.any(), [part.value.type for part in direct], has_else=True)
     with ir.InsertionPoint(branch.then_block):
-        huge = reduce_huge(x, largest_exponent=128 if is_wide else 1024)
+        huge = reduce_huge(x, largest_exponent=128 if is_wide else x.format.bias + 1)
         scf.YieldOp([select(is_huge, far, near).value for far, near in zip(huge, direct, strict=True)])
     with ir.InsertionPoint(branch.else_block):
         scf.YieldOp([part.value for part in direct])
@@ -59,9 +62,8 @@ def reduce(x: Lane, is_wide: bool) -> tuple[Lane, Lane, Lane]:
 def _sin_cos(high: Lane, low: Lane, is_wide: bool) -> tuple[Lane, Lane, Lane, Lane]:
     """sin and cos of high + low, each as a sum of two."""
     z = high * high
-    precision = "wide" if is_wide else "f64"
-    sin_tail = horner(z, COEFFICIENTS["sin", precision])
-    cos_tail = horner(z, COEFFICIENTS["cos", precision])
+    sin_tail = fitted("sin", z, is_wide)
+    cos_tail = fitted("cos", z, is_wide)
     if is_wide:
         cos_high = fma(z, -0.5, 1.0)
         return high, high * z * sin_tail, cos_high, z * z * cos_tail
@@ -74,14 +76,14 @@ def _sin_cos(high: Lane, low: Lane, is_wide: bool) -> tuple[Lane, Lane, Lane, La
 
 def _circular(x: Lane, quarter: int) -> Lane:
     """sin(x + quarter * pi/2)."""
-    is_wide = x.format.bits == 32
+    is_wide = goes_wide(x)
     quadrant, high, low = reduce(x.widened() if is_wide else x, is_wide)
     if quarter:
         quadrant = quadrant + quarter
     sin_high, sin_low, cos_high, cos_low = _sin_cos(high, low, is_wide)
     is_odd = (quadrant & 1).differs(0)
     value = select(is_odd, cos_high, sin_high) + select(is_odd, cos_low, sin_low)
-    value = (value.bits() ^ ((quadrant & 2) << 62)).as_float()
+    value = (value.bits() ^ ((quadrant & 2) << (value.format.bits - 2))).as_float()
     return value.narrowed() if is_wide else value
 
 
@@ -100,7 +102,7 @@ def cos(x: Lane) -> Lane:
 @lanewise
 def tan(x: Lane) -> Lane:
     """The tangent of x radians, whatever its size; NaN at inf, -0.0 stays."""
-    is_wide = x.format.bits == 32
+    is_wide = goes_wide(x)
     quadrant, high, low = reduce(x.widened() if is_wide else x, is_wide)
     sin_high, sin_low, cos_high, cos_low = _sin_cos(high, low, is_wide)
     is_odd = (quadrant & 1).differs(0)
@@ -110,5 +112,5 @@ def tan(x: Lane) -> Lane:
     if not is_wide:
         remainder = fma(-quotient, bottom, top) + fma(-quotient, bottom_low, top_low)
         quotient = quotient + remainder / bottom
-    quotient = (quotient.bits() ^ ((quadrant & 1) << 63)).as_float()
+    quotient = (quotient.bits() ^ ((quadrant & 1) << (quotient.format.bits - 1))).as_float()
     return select(x.equals(0.0), x, quotient.narrowed() if is_wide else quotient)
