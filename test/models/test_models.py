@@ -16,12 +16,11 @@ import zoo
 
 pytestmark = pytest.mark.models
 
-# Issue text: "within 1e-4 relative to the output's largest magnitude".
+# Of the output's largest magnitude.
 RELATIVE_LIMIT = 1e-4
 # A sum of a few rounded terms is this far off at best; a reference may be nearer to the truth by luck alone, as it is
 # where the output is one saturated probability.
 LUCK = 2.0**-22
-# These hold many hundred MB; each is loaded, run and let go within its own test.
 THREADS = 2
 
 
@@ -68,6 +67,9 @@ def worst(got: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def test_agrees_with_reference_and_float64(model: zoo.Model, artifacts: Path) -> None:
+    """Errors against float64 are compared over all runs of an output together: of one run, a reference of few elements
+    can be right by luck."""
+    mine_worst, theirs_worst = [0.0] * len(model.outputs[0]), [0.0] * len(model.outputs[0])
     with mlc.load(artifact_of(model.name, artifacts), threads=THREADS) as compiled:
         for run, (feed, wanted) in enumerate(zip(model.feeds, model.outputs, strict=True)):
             got = flat(compiled(*feed))
@@ -79,11 +81,13 @@ def test_agrees_with_reference_and_float64(model: zoo.Model, artifacts: Path) ->
                     np.testing.assert_array_equal(mine, theirs, err_msg=where)
                     continue
                 assert worst(mine, theirs) <= RELATIVE_LIMIT, where
-                if model.exact is None:
-                    continue
-                exact = model.exact[run][index]
-                limit = max(2 * worst(theirs, exact), LUCK)
-                assert worst(mine, exact) <= limit, f"{where}: against float64"
+                if model.exact is not None:
+                    exact = model.exact[run][index]
+                    mine_worst[index] = max(mine_worst[index], worst(mine, exact))
+                    theirs_worst[index] = max(theirs_worst[index], worst(theirs, exact))
+    for index, (mine_error, theirs_error) in enumerate(zip(mine_worst, theirs_worst, strict=True)):
+        limit = max(2 * theirs_error, LUCK)
+        assert mine_error <= limit, f"{model.name}, output {index}: against float64"
 
 
 def test_bits_do_not_depend_on_threads(model: zoo.Model, artifacts: Path) -> None:
