@@ -236,4 +236,6 @@ def _target(target: Any) -> str:
 def _loc(meta: dict[str, Any]) -> Loc:
     frames = [(file, int(line), function) for file, line, function in _FRAME.findall(meta.get("stack_trace") or "")]
     stack = list((meta.get("nn_module_stack") or {}).values())
-    return user_loc(frames, stack[-1][0] if stack else "")
+    # Nodes that torch itself inserts carry its placeholder for a module.
+    module = stack[-1][0] if stack else ""
+    return user_loc(frames, "" if module.startswith("_empty_nn_module") else module)

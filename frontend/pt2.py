@@ -81,12 +81,22 @@ class _Archive:
                 is_zip = file.read(4) == b"PK\x03\x04"
             what = "the file is truncated or damaged" if is_zip else "not a .pt2 file (it is no zip archive)"
             raise ReadError(f"{path}: {what}: {error}") from None
+        self._check_end()
         names = self.zip.namelist()
         if not names:
             raise ReadError(f"{path}: the archive is empty")
         self.root = names[0].split("/")[0] + "/" if all("/" in name for name in names) else ""
         with open(path, "rb") as file:
             self.map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def _check_end(self) -> None:
+        """Refuses a cut file whose last directory is that of an archive inside it (sample inputs are one)."""
+        record_bytes = 22 + len(self.zip.comment)
+        with open(self.path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - record_bytes, 0))
+            if file.read(4) != b"PK\x05\x06":
+                raise ReadError(f"{self.path}: the file is truncated or damaged: its directory is not at its end")
 
     def model(self, name: str | None) -> dict[str, Any]:
         """The JSON of the one model (or the named one), after checking that the archive is of torch.export's kind."""
