@@ -1,7 +1,7 @@
 """Reductions over axes, and the positions of extremes.
 
 A reduction is a fold: rule "combine" (operand and result dtype -> `Fold`) says how elements join, and both ways
-of compiling it (the `at` rule's loop, and the vectorised rows of a target) are made of that. Narrow floats accumulate in
+of compiling it (the `at` rule's loop, and the vectorised rows of a target) are made of that. Narrow floats add up in
 f32, integers in their own width: sums wrap alike in any width, and who wants a wider result casts first.
 """
 
