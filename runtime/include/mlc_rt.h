@@ -182,8 +182,10 @@ typedef struct mlc_view_options {
 MLC_API MLC_NODISCARD mlc_status mlc_model_view(const void *blob, uint64_t size_bytes, const mlc_view_options *options,
                                                 mlc_model_storage *storage, const mlc_model **out_model);
 
-/* A model linked into the program (`mlc compile --emit static`): model.o holds the META and TARGET sections and the
- * code image as constants, model.h declares this struct for it. Nothing is mapped, checksums are not checked. */
+/* A model linked into the program (`mlc compile --emit static`, for firmware: port_none.c and threads_none.c take the
+ * places of port_posix.c and threads.c). NAME.o holds the META and TARGET sections as read-only data and the code image
+ * in an executable section; NAME.h has NAME_model(weights), which fills this struct; NAME.weights is the weights blob,
+ * to be placed by the program. Nothing is mapped, checksums are not checked. */
 typedef struct mlc_static_model {
   uint32_t struct_size;
   uint32_t meta_bytes;

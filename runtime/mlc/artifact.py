@@ -191,10 +191,10 @@ def _write(
         add(TARGET, index, target.info.name, pack_target(target.info))
         add(CODE, index, target.info.name, target.code)
     if weights:
-        blobs.append((WEIGHTS, ALL_TARGETS, "weights", lambda: _chunk_parts(weights)))
+        blobs.append((WEIGHTS, ALL_TARGETS, "weights", lambda: chunk_parts(weights)))
     for index, target in enumerate(targets):
         if target.weights:
-            blobs.append((WEIGHTS, index, target.info.name, lambda chunks=target.weights: _chunk_parts(chunks)))
+            blobs.append((WEIGHTS, index, target.info.name, lambda chunks=target.weights: chunk_parts(chunks)))
     text = json.dumps(info, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
     add(INFO, ALL_TARGETS, "info", text.encode())
     if signature is not None:
@@ -240,7 +240,7 @@ def _byte_view(part: Any) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8))
 
 
-def _chunk_parts(chunks: Sequence[Chunk]) -> Iterator[Any]:
+def chunk_parts(chunks: Sequence[Chunk]) -> Iterator[Any]:
     """Chunks in the order of their offsets with the gaps between them as zeros."""
     position = 0
     for chunk in sorted(chunks, key=lambda chunk: chunk.offset):

@@ -79,7 +79,7 @@ def _map(path_or_bytes: Any) -> np.ndarray[Any, Any]:
                 raise MlcError(BAD_MODEL, "not an mlc artifact: the file is empty")
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=np.uint8)
     blob = np.frombuffer(path_or_bytes, dtype=np.uint8)
-    if blob.ctypes.data % _BLOB_ALIGN_BYTES:
+    if tensors.address(blob) % _BLOB_ALIGN_BYTES:
         aligned = tensors.empty(blob.shape, blob.dtype, _BLOB_ALIGN_BYTES)
         aligned[...] = blob
         return aligned
@@ -131,7 +131,7 @@ class Model:
         options.detail = ctypes.cast(detail, ctypes.POINTER(ctypes.c_char))
         options.detail_bytes = len(detail)
         handle = c_void_p()
-        address, size_bytes = self._blob.ctypes.data, self._blob.nbytes
+        address, size_bytes = tensors.address(self._blob), self._blob.nbytes
         status = self._library.mlc_model_view(
             address, size_bytes, byref(options), byref(self._storage), byref(handle)
         )
@@ -143,7 +143,7 @@ class Model:
     def _start_pool(self, keep_alive: list[Any]) -> int:
         block = tensors.empty((self._library.mlc_pool_need(self.threads),), np.dtype(np.uint8), 64)
         handle = c_void_p()
-        status = self._library.mlc_pool_init(block.ctypes.data, block.nbytes, self.threads, byref(handle))
+        status = self._library.mlc_pool_init(tensors.address(block), block.nbytes, self.threads, byref(handle))
         self._check(status, f"the system starts no {self.threads} threads")
         assert handle.value is not None
         keep_alive.append(block)
@@ -300,7 +300,7 @@ class _Session:
         self._block = tensors.empty((model._need.session_bytes,), np.dtype(np.uint8), model._need.session_align_bytes)
         handle = c_void_p()
         status = self._library.mlc_session_init(
-            model._handle, self._block.ctypes.data, self._block.nbytes, byref(handle)
+            model._handle, tensors.address(self._block), self._block.nbytes, byref(handle)
         )
         if status:
             raise MlcError(status, "")
@@ -336,8 +336,6 @@ class _Session:
             self._input_addresses[index] = view.address
         copies: list[tuple[Any, np.ndarray[Any, Any]]] = []
         results = self._allocate() if out is None else self._take_out(out, copies)
-        for index, array in enumerate(results):
-            self._output_addresses[index] = array.ctypes.data
         self.check(
             self._library.mlc_session_rebind(
                 self.handle, ctypes.addressof(self._input_addresses), ctypes.addressof(self._output_addresses)
@@ -374,7 +372,7 @@ class _Session:
         if arena_bytes.value > self._arena.nbytes:
             self._arena = np.empty(0, dtype=np.uint8)  # before the larger one comes, not after
             self._arena = tensors.empty((arena_bytes.value,), np.dtype(np.uint8), self._arena_align_bytes)
-            address, size_bytes = self._arena.ctypes.data, self._arena.nbytes
+            address, size_bytes = tensors.address(self._arena), self._arena.nbytes
             self.check(self._library.mlc_session_bind_arena(self.handle, address, size_bytes))
         self._output_shapes = []
         for index in range(len(self._outputs)):
@@ -384,10 +382,13 @@ class _Session:
 
     def _allocate(self) -> list[np.ndarray[Any, Any]]:
         results = []
-        for shape, dtype in zip(self._output_shapes, self._output_dtypes, strict=True):
+        for index, (shape, dtype) in enumerate(zip(self._output_shapes, self._output_dtypes, strict=True)):
             array = np.empty(shape, dtype)
-            if array.ctypes.data % self._io_align_bytes:
+            address = tensors.address(array)
+            if address % self._io_align_bytes:
                 array = tensors.empty(shape, dtype, self._io_align_bytes)
+                address = tensors.address(array)
+            self._output_addresses[index] = address
             results.append(array)
         return results
 
@@ -402,12 +403,13 @@ class _Session:
             if tuple(array.shape) != shape or array.dtype != dtype:
                 message = f"out '{row.name}' is {array.dtype}{list(array.shape)}; the model gives {dtype}{list(shape)}"
                 raise MlcError(BAD_SHAPE, message)
-            if array.flags.c_contiguous and array.ctypes.data % self._io_align_bytes == 0:
-                results.append(array)
-                continue
-            dense = tensors.empty(shape, dtype, self._io_align_bytes)
-            copies.append((array, dense))
-            results.append(dense)
+            address = tensors.address(array)
+            if not array.flags.c_contiguous or address % self._io_align_bytes:
+                dense = tensors.empty(shape, dtype, self._io_align_bytes)
+                copies.append((array, dense))
+                array, address = dense, tensors.address(dense)
+            self._output_addresses[len(results)] = address
+            results.append(array)
         return results
 
     def _out_array(self, row: TensorInfo, leaf: Any) -> np.ndarray[Any, Any]:

@@ -18,6 +18,8 @@ _NUMPY_TO_DTYPE = {
 }  # fmt: skip
 _DTYPE_TO_NUMPY = {dtype: name for name, dtype in _NUMPY_TO_DTYPE.items()}
 assert set(_DTYPE_TO_NUMPY) == set(DTYPES)
+# By dtype, native byte order only: numpy computes a dtype's name anew each time it is asked.
+_NATIVE_DTYPES = {np.dtype(name): dtype for dtype, name in _DTYPE_TO_NUMPY.items() if dtype != "bf16"}
 
 
 class DataView(NamedTuple):
@@ -44,8 +46,13 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any], align_bytes: int) -> np.
     for dim in shape:
         size_bytes *= dim
     block = np.empty(size_bytes + align_bytes, dtype=np.uint8)
-    start = -block.ctypes.data % align_bytes
+    start = -address(block) % align_bytes
     return block[start : start + size_bytes].view(dtype).reshape(shape)
+
+
+def address(array: np.ndarray[Any, Any]) -> int:
+    """Where an array's data is; array.ctypes.data takes three times as long."""
+    return int(array.__array_interface__["data"][0])
 
 
 def is_torch(value: Any) -> bool:
@@ -71,14 +78,16 @@ def view(value: Any, dtype: str, align_bytes: int) -> DataView:
         array = np.asarray(value)
     else:
         raise TypeError(f"a {type(value).__name__} is not a tensor: pass numpy arrays, torch tensors or __dlpack__")
-    name = _NUMPY_TO_DTYPE.get(array.dtype.name)
+    name = _NATIVE_DTYPES.get(array.dtype) or _NUMPY_TO_DTYPE.get(array.dtype.name)
     if name is None:
         raise TypeError(f"numpy dtype {array.dtype} has no counterpart in a model")
-    if not (array.flags.c_contiguous and array.dtype.isnative and array.ctypes.data % align_bytes == 0):
+    at = address(array)
+    if not (array.flags.c_contiguous and array.dtype.isnative and at % align_bytes == 0):
         dense = empty(array.shape, array.dtype.newbyteorder("="), align_bytes)
         dense[...] = array
         array = dense
-    return DataView(array.ctypes.data, array.shape, name, array)
+        at = address(array)
+    return DataView(at, array.shape, name, array)
 
 
 def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import artifacts
 import pytest
+from mlc.firmware import write_static
 
 ROOT = artifacts.ROOT
 SOURCES = ROOT / "runtime/src"
@@ -122,14 +123,33 @@ def test_aarch64(tmp_path: Path, artifact_folder: Path) -> None:
 
 
 def test_bare_metal(tmp_path: Path) -> None:
-    hosted = {"threads.c", "port_posix.c"}
-    sources = [path for path in runtime_sources() if path.name not in hosted]
-    sources += [SOURCES / "threads_none.c", SOURCES / "port_none.c"]
     target = ["-target", "thumb-freestanding-eabihf", "-mcpu=cortex_m7"]
-    for source in sources:
+    for source in bare_sources():
         compiled = tmp_path / f"{source.stem}.o"
         include = f"-I{ROOT}/runtime/include"
         run(*ZIG, "cc", *target, "-std=c11", "-Os", *WARNINGS, include, "-c", source, "-o", compiled)
+
+
+def bare_sources() -> list[Path]:
+    """The sources of the library where there is no operating system."""
+    hosted = {"threads.c", "port_posix.c"}
+    sources = [path for path in runtime_sources() if path.name not in hosted]
+    return [*sources, SOURCES / "threads_none.c", SOURCES / "port_none.c"]
+
+
+@pytest.mark.parametrize("arch", ["x86_64", "aarch64"])
+def test_linked_in_model(arch: str, tmp_path: Path) -> None:
+    emulator = [] if arch == artifacts.HOST else [shutil.which(f"qemu-{arch}")]
+    if emulator == [None]:
+        pytest.skip(f"needs qemu-{arch}")
+    assembly, header, _ = write_static(
+        tmp_path, "affine_model", artifacts.META, artifacts.target(arch), artifacts.chunks()
+    )
+    program = tmp_path / "program"
+    flags = ["-target", f"{arch}-linux-musl", "-static", "-std=c11", "-O2", "-fno-sanitize=all", *WARNINGS]
+    include = [f"-I{ROOT / 'runtime/include'}", f"-I{header.parent}"]
+    run(*ZIG, "cc", *flags, *include, *bare_sources(), assembly, ROOT / "test/runtime/static_program.c", "-o", program)
+    run(*emulator, program, tmp_path)
 
 
 def test_windows_port_compiles(tmp_path: Path) -> None:
