@@ -91,7 +91,7 @@ class Run:
         if case.is_dynamic:
             planned = AttentionSizes(**{**vars(planned), "queries": None, "keys": None})
         by_query = case.mask_dtype if case.mask in ("full", "masked_rows") else None
-        self.plan = plan_attention(isa, planned, case.dtype, by_query)
+        self.plan = plan_attention(isa, planned, case.dtype, by_query, case.is_causal)
         self.shape = (case.batch, case.heads, case.queries, case.value_depth)
         self.out = aligned(np.full(int(np.prod(self.shape)) + 64, 77, DTYPES[self.total].numpy))
         masks = [] if self.mask is None else [aligned(self.mask)]
@@ -165,6 +165,9 @@ CASES = [
     Case(50, 141, mask="masked_rows", mask_dtype="bool"),
     Case(50, 140, mask="full", mask_dtype="f16", is_causal=True),
     Case(1, 300, depth=64, value_depth=64, is_dynamic=True),
+    Case(1, 300, heads=6, groups=2),
+    Case(1, 300, heads=6, groups=2, mask="row", mask_dtype="bool"),
+    Case(1, 300, heads=6, groups=2, is_causal=True),
     Case(77, 133, depth=24, value_depth=9, is_dynamic=True, mask="row"),
     Case(77, 133, is_dynamic=True, is_causal=True),
     Case(30, 50, dtype="f64", mask="full", mask_dtype="f64"),
@@ -181,7 +184,7 @@ def test_host(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("isa", [SVE, NEON], ids=["sve", "neon"])
-@pytest.mark.parametrize("case", [CASES[3], CASES[6], CASES[13], CASES[16]], ids=str)
+@pytest.mark.parametrize("case", [CASES[3], CASES[6], CASES[13], CASES[19]], ids=str)
 def test_arm(case: Case, isa: Isa, tmp_path: Path) -> None:
     run = Run(case, isa)
     run_arm(isa, run.emit, run.args, run.tiles, tmp_path)
