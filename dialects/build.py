@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -64,6 +66,8 @@ def irdl_text() -> str:
 
 def make_context() -> ir.Context:
     """A context with the mlc dialect loaded. Threading is off: modules are small and determinism matters."""
+    # The bindings look for a Python module a dialect whenever they meet one of its ops, and do not remember a miss.
+    sys.modules.setdefault("mlir.dialects.mlc", ModuleType("mlir.dialects.mlc"))
     context = ir.Context()
     context.enable_multithreading(False)
     with context, ir.Location.unknown():

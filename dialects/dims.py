@@ -8,9 +8,10 @@ constant. Division follows Python (floor), which for the sizes used here (never 
 from __future__ import annotations
 
 import ast
+import operator
 import re
 from collections.abc import Iterable, Mapping
-from functools import reduce
+from functools import lru_cache, reduce
 
 Size = "int | Dim"
 Ranges = Mapping[str, tuple[int, int]]
@@ -21,11 +22,12 @@ _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 class Atom:
     """`kind` is "sym", "//", "%", "max" or "min"; `args` are a name or sizes."""
 
-    __slots__ = ("_hash", "args", "kind")
+    __slots__ = ("_hash", "_text", "args", "kind")
 
     def __init__(self, kind: str, args: tuple) -> None:
         self.kind, self.args = kind, args
         self._hash = hash((kind, args))
+        self._text: str | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -34,6 +36,11 @@ class Atom:
         return isinstance(other, Atom) and self.kind == other.kind and self.args == other.args
 
     def __str__(self) -> str:
+        if self._text is None:
+            self._text = self._spell()
+        return self._text
+
+    def _spell(self) -> str:
         if self.kind == "sym":
             return self.args[0]
         if self.kind in ("//", "%"):
@@ -49,11 +56,12 @@ def _factor(size: Size) -> str:
 class Dim:
     """A non-constant integer expression. Immutable; build with `symbol`, `parse` and arithmetic."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "_text", "terms")
 
     def __init__(self, terms: Mapping[tuple[Atom, ...], int]) -> None:
-        self.terms = tuple(sorted(terms.items(), key=_term_key))
+        self.terms = tuple(sorted(terms.items(), key=_term_key) if len(terms) > 1 else terms.items())
         self._hash = hash(self.terms)
+        self._text: str | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -65,6 +73,11 @@ class Dim:
         return str(self)
 
     def __str__(self) -> str:
+        if self._text is None:
+            self._text = self._spell()
+        return self._text
+
+    def _spell(self) -> str:
         parts = []
         for atoms, coefficient in self.terms:
             product = "*".join(str(a) for a in atoms)
@@ -258,9 +271,21 @@ def substitute(size: Size, values: Mapping[str, Size]) -> Size:
 
 def evaluate(size: Size, values: Mapping[str, int]) -> int:
     """The number `size` is under `values`. Raises KeyError naming an unknown symbol."""
-    result = _fold(size, lambda name: values[name])
-    assert isinstance(result, int)
-    return result
+    if isinstance(size, int):
+        return size
+    total = 0
+    for atoms, coefficient in size.terms:
+        for atom in atoms:
+            if atom.kind == "sym":
+                coefficient *= values[atom.args[0]]
+            else:
+                a, b = (evaluate(arg, values) for arg in atom.args)
+                coefficient *= _NUMERIC[atom.kind](a, b)
+        total += coefficient
+    return total
+
+
+_NUMERIC = {"//": operator.floordiv, "%": operator.mod, "max": max, "min": min}
 
 
 def symbols(size: Size) -> list[str]:
@@ -311,6 +336,7 @@ def is_positive(size: Size, ranges: Ranges) -> bool:
     return bounds(size, ranges)[0] > 0
 
 
+@lru_cache(maxsize=65536)
 def parse(text: str) -> Size:
     """Reads what `str` writes, and the forms sympy prints (`Mod`, `FloorDiv`, `Max`, `Min`, `**`). Raises ValueError."""
     try:
