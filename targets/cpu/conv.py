@@ -39,6 +39,7 @@ class ConvPlan:
 
 _RUN_MIN = 16  # a segment shorter than this does not pay for its row pointers (about 12 cycles a segment on Zen 3)
 _PATCH_BYTES_MAX = 40 * 1024  # of stack for the copied rows
+_GROUP_MAX = 8  # channels of a group whose outputs share a register with other groups
 _DEPTHWISE_PIXELS = 96  # of one line in a tile: about 5 us for 128 channels and 9 taps
 
 
@@ -50,9 +51,9 @@ def plan_conv(
     Raises: ValueError for channels-first input with padding and too many channels for a patch on the stack.
     """
     channels_last = isinstance(strides[-1], int) and strides[-1] == 1
-    if sizes.channels == 1 and sizes.outputs == 1 and sizes.groups > 1 and channels_last:
+    if channels_last and _has_lanes_of_groups(isa, sizes, dtype):
         lanes = isa.lanes(sum_dtype(dtype)) * isa.tile[1]
-        columns = min(8, index.ceil_div(sizes.groups, lanes)) * lanes
+        columns = min(8, index.ceil_div(sizes.groups * sizes.channels, lanes)) * lanes
         return ConvPlan("depthwise", False, _DEPTHWISE_PIXELS, columns)
     is_channels_first = not channels_last and sizes.channels > 1
     axes, run, run_stride = _segments(sizes, strides, is_channels_first)
@@ -73,12 +74,22 @@ def plan_conv(
     return ConvPlan("patches", is_channels_first, rows, plan.tile_columns, None, has_long_epilogue)
 
 
+def _has_lanes_of_groups(isa: Isa, sizes: ConvSizes, dtype: str) -> bool:
+    """True where groups are so narrow that a register of outputs spans several."""
+    if sizes.groups == 1 or sizes.channels != sizes.outputs:
+        return False
+    if sizes.channels == 1:
+        return True
+    lanes = isa.lanes(sum_dtype(dtype))
+    return not isa.is_scalable and sizes.channels <= _GROUP_MAX and lanes % sizes.channels == 0
+
+
 def pack_conv(isa: Isa, plan: ConvPlan, weights: np.ndarray, groups: int, dtype: str) -> np.ndarray:
-    """[O, C / groups, *K] as `plan` reads it: [groups, panels, k, columns], or [taps, channels] for depthwise."""
+    """[O, C / groups, *K] as `plan` reads it: [groups, panels, k, columns]; for depthwise [taps, inputs, outputs]."""
     outputs, channels = weights.shape[0] // groups, weights.shape[1]
     flat = weights.reshape(groups, outputs, channels, -1)
     if plan.form == "depthwise":
-        return np.ascontiguousarray(flat.reshape(groups, -1).T)
+        return np.ascontiguousarray(flat.reshape(groups * outputs, channels, -1).transpose(2, 1, 0))
     if not plan.is_channels_first:
         flat = flat.swapaxes(2, 3)
     return pack_b(flat.reshape(groups, outputs, -1), isa.panel_columns(sum_dtype(dtype)), is_transposed=True)
@@ -107,7 +118,10 @@ def conv_grid(sizes: ConvSizes, plan: ConvPlan) -> list[Size]:
     pixels = index.ceil_div(index.product(sizes.output), plan.tile_rows)
     if plan.form == "depthwise":
         *lines, width = sizes.output
-        blocks = [index.ceil_div(width, plan.tile_rows), index.ceil_div(sizes.groups, plan.tile_columns)]
+        blocks = [
+            index.ceil_div(width, plan.tile_rows),
+            index.ceil_div(sizes.groups * sizes.channels, plan.tile_columns),
+        ]
         return [sizes.batch, index.product(lines), *blocks]
     return [sizes.batch, sizes.groups, pixels, index.ceil_div(sizes.outputs, plan.tile_columns)]
 

@@ -1,4 +1,6 @@
-"""Depthwise convolution: lanes along channels, register tiles of neighbouring output pixels of one line.
+"""Depthwise convolution, and its kin of few channels a group: lanes along channels, tiles of neighbouring pixels.
+
+With more than one channel a group, each of its inputs in turn is spread over the group's lanes by a shuffle.
 
 A line is cut where padding begins: inner pixels have every tap of the last dimension inside the input, so that their
 addresses are constants apart and nothing is checked; border pixels go one at a time, over the taps that exist.
@@ -10,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlir import ir
+from mlir.dialects import vector
 
 from .conv_geometry import ConvSizes
 from .isa import index
@@ -37,7 +40,7 @@ def emit_depthwise(
 ) -> None:  # fmt: skip
     """Tiles are [n, line, pixel block, channel block], `blocks` the sizes of the last two.
 
-    Weights are [taps][channels], x's channels are consecutive.
+    Weights are [taps][inputs of a group][channels], x's channels are consecutive.
     """
     tiles = _Tiles(isa, blocks, sizes, x, weights, epilogue)
     index.each(begin, end, 1, lambda tile: tiles.emit(index.delinearize(tile, grid)))
@@ -77,6 +80,10 @@ class _Tiles:
         return sum_dtype(self.x.dtype)
 
     @property
+    def channels(self) -> int:
+        return self.sizes.groups * self.sizes.channels
+
+    @property
     def last(self) -> int:
         return len(self.sizes.kernel) - 1
 
@@ -85,18 +92,18 @@ class _Tiles:
         outer = index.delinearize(line_number, self.sizes.output[:-1])
         corner = [self._corner(d, at) for d, at in enumerate(outer)]
         line = _Line(batch, outer, corner, [valid_taps(self.sizes, d, at) for d, at in enumerate(corner)])
-        pixels, channels = self.blocks
-        first = index.mul(pixel_block, pixels)
-        stop = index.minimum(self.sizes.output[-1], index.add(first, pixels))
-        start = index.mul(channel_block, channels)
-        end = index.minimum(self.sizes.groups, index.add(start, channels))
+        pixel_count, channel_count = self.blocks
+        first = index.mul(pixel_block, pixel_count)
+        stop = index.minimum(self.sizes.output[-1], index.add(first, pixel_count))
+        start = index.mul(channel_block, channel_count)
+        end = index.minimum(self.channels, index.add(start, channel_count))
         lanes, vecs = self.isa.lanes(self.total), self.isa.tile[1]
         width = vecs * lanes
 
         def one(channel: ir.Value) -> None:
-            left = index.sub(self.sizes.groups, channel)
+            left = index.sub(self.channels, channel)
             whole: Masks = [None] * vecs
-            if self.sizes.groups % width == 0:
+            if self.channels % width == 0:
                 self._pixels(line, first, stop, channel, whole)
                 return
 
@@ -155,8 +162,8 @@ class _Tiles:
                 self.epilogue(at, sums[r * vecs + v], masks[v])
 
     def _outer_taps(
-        self, line: _Line, dim: int, start: ir.Value, number: Size, taps: tuple[Size, Size], masks: Masks, channel: Size,
-        state: list[ir.Value],
+        self, line: _Line, dim: int, start: ir.Value, number: Size, taps: tuple[Size, Size], masks: Masks,
+        channel: Size, state: list[ir.Value],
     ) -> list[ir.Value]:  # fmt: skip
         """Loops over the taps of `dim` and those inside it; `number` counts the taps passed so far."""
         kernel = self.sizes.kernel[dim]
@@ -182,14 +189,27 @@ class _Tiles:
         def load(ptr: ir.Value, v: int, dtype: str) -> ir.Value:
             return load_vector(self.isa, offset_ptr(ptr, v * lanes, dtype), dtype, masks[v], like=self.total)
 
-        place = index.add(index.mul(number, self.sizes.groups), channel)
-        weights = offset_ptr(self.weights.ptr, place, self.weights.dtype)
-        factors = [load(weights, v, self.weights.dtype) for v in range(vecs)]
         pixel_step = index.mul(self.sizes.strides[self.last], self.x.strides[1 + self.last])
-        result = []
-        for r in range(len(state) // vecs):
-            pointer = offset_ptr(start, index.mul(r, pixel_step), self.x.dtype)
-            for v, factor in enumerate(factors):
-                value = load(pointer, v, self.x.dtype)
-                result.append(multiply_add(value, factor, state[r * vecs + v], self.total))
-        return result
+        pointers = [offset_ptr(start, index.mul(r, pixel_step), self.x.dtype) for r in range(len(state) // vecs)]
+        values = [[load(pointer, v, self.x.dtype) for v in range(vecs)] for pointer in pointers]
+        for member in range(self.sizes.channels):
+            row = index.add(index.mul(number, self.sizes.channels), member)
+            place = index.add(index.mul(row, self.channels), channel)
+            weights = offset_ptr(self.weights.ptr, place, self.weights.dtype)
+            factors = [load(weights, v, self.weights.dtype) for v in range(vecs)]
+            products = [
+                (self._spread(value, member), factor)
+                for pixel in values
+                for value, factor in zip(pixel, factors, strict=True)
+            ]
+            state = [multiply_add(*pair, total, self.total) for pair, total in zip(products, state, strict=True)]
+        return state
+
+    def _spread(self, value: ir.Value, member: int) -> ir.Value:
+        """Input `member` of each lane's group."""
+        count = self.sizes.channels
+        if count == 1:
+            return value
+        return vector.shuffle(
+            value, value, [lane // count * count + member for lane in range(self.isa.lanes(self.total))]
+        )

@@ -158,20 +158,38 @@ class Patches:
         low, high = self._valid_taps(corner[last])
         axes = [sizes.channels, *outer] if self.is_channels_first else outer
 
+        masks = self._masks(width * unit, index.mul(low, unit), index.mul(high, unit))
+
         def kernel_row(number: Size) -> None:
             taps = index.delinearize(number, axes)
             c = taps.pop(0) if self.is_channels_first else 0
             position = [index.add(corner[d], index.mul(tap, sizes.dilations[d])) for d, tap in enumerate(taps)]
-            inside = None
+            inside: ir.Value | bool = True
             for d, at in enumerate(position):
-                here = is_inside(at, sizes.input[d])
-                inside = here if inside is None else arith.andi(inside, here)
-            stop = high if inside is None else arith.select(inside, index.to_value(high), index.to_value(0))
+                if sizes.is_padded(d):
+                    here = is_inside(at, sizes.input[d])
+                    inside = here if inside is True else arith.andi(inside, here)
             source = self.x.at([batch, *position, corner[last], index.add(channel, c)])
             k = index.add(index.mul(row, self.row_stride), index.mul(number, width * unit))
-            self._copy_run(source, offset_ptr(self.target, k, self.x.dtype), width, unit, low, stop)
+            target = offset_ptr(self.target, k, self.x.dtype)
+            index.when(
+                inside,
+                lambda: self._copy_run(source, target, width, unit, (low, high), masks),
+                lambda: self._clear_run(target, width * unit),
+            )
 
         index.each(0, index.product(axes), 1, kernel_row)
+
+    def _masks(self, count: int, start: Size, stop: Size) -> list[ir.Value]:
+        """Of a kernel row's vectors: the elements from `start` to `stop`."""
+        places = range(0, count, self.isa.lanes(self.x.dtype))
+        return [_range_mask(self.isa, self.x.dtype, index.sub(start, v), index.sub(stop, v)) for v in places]
+
+    def _clear_run(self, target: ir.Value, count: int) -> None:
+        type_ = self.isa.vector(memory_type(self.x.dtype), self.x.dtype)
+        for v in range(0, count, self.isa.lanes(self.x.dtype)):
+            place = offset_ptr(target, v, self.x.dtype)
+            llvm.StoreOp(constant_of(type_, 0), place, alignment=DTYPES[self.x.dtype].bytes)
 
     def _valid_taps(self, corner: Size) -> tuple[Size, Size]:
         """The range of taps along the last dimension that lie in the input."""
@@ -181,24 +199,22 @@ class Patches:
         room = index.maximum(index.sub(self.sizes.input[last], corner), 0)
         return low, index.minimum(index.floor_div(index.add(room, dilation - 1), dilation), self.sizes.kernel[last])
 
-    def _copy_run(self, source: ir.Value, target: ir.Value, width: int, unit: int, low: Size, high: Size) -> None:
+    def _copy_run(
+        self, source: ir.Value, target: ir.Value, width: int, unit: int, taps: tuple[Size, Size], masks: list[ir.Value]
+    ) -> None:  # fmt: skip
         """width x unit elements; consecutive ones by vectors, others one at a time."""
         dtype, last = self.x.dtype, len(self.sizes.kernel) - 1
         tap_step = index.mul(self.sizes.dilations[last], self.x.strides[1 + last])
         if tap_step != unit or (unit > 1 and self.x.strides[-1] != 1):
-            self._copy_elements(source, target, width, unit, low, high, tap_step)
+            self._copy_elements(source, target, width, unit, *taps, tap_step)
             return
-        lanes = self.isa.lanes(dtype)
-        element = memory_type(dtype)
-        type_ = self.isa.vector(element, dtype)
-        start, stop = index.mul(low, unit), index.mul(high, unit)
-        for v in range(0, width * unit, lanes):
-            mask = _range_mask(self.isa, dtype, index.sub(start, v), index.sub(stop, v))
+        type_ = self.isa.vector(memory_type(dtype), dtype)
+        alignment = DTYPES[dtype].bytes
+        for v, mask in enumerate(masks):
+            at = v * self.isa.lanes(dtype)
             zero = constant_of(type_, 0)
-            value = llvm.intr_masked_load(
-                type_, offset_ptr(source, v, dtype), mask, DTYPES[dtype].bytes, pass_thru=zero
-            )
-            llvm.StoreOp(value, offset_ptr(target, v, dtype), alignment=DTYPES[dtype].bytes)
+            value = llvm.intr_masked_load(type_, offset_ptr(source, at, dtype), mask, alignment, pass_thru=zero)
+            llvm.StoreOp(value, offset_ptr(target, at, dtype), alignment=alignment)
 
     def _copy_elements(
         self, source: ir.Value, target: ir.Value, width: int, unit: int, low: Size, high: Size, tap_step: Size

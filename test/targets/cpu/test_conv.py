@@ -146,10 +146,14 @@ CASES = [
     Case("patches", (20, 23), 4, 20, (3, 3), (1, 1), (2, 2), dilations=(2, 2), is_channels_first=True),
     Case("patches", (9, 8), 4, 20, (3, 3), (1, 1), (2, 2), dilations=(2, 3)),
     Case("patches", (9, 8), 16, 32, (3, 3), (1, 1), (1, 1), groups=4),
+    Case("patches", (6, 9, 8), 3, 16, (3, 3, 3), (1, 2, 2), (1, 1, 1), is_channels_first=True),
     Case("patches", (200,), 1, 20, (10,), (5,), (4,), is_dynamic=True),
     Case("patches", (20, 23), 3, 20, (3, 3), (2, 2), (1, 1), dtype="f16"),
     Case("depthwise", (9, 11), 32, 32, (3, 3), (1, 1), (1, 1), groups=32),
     Case("depthwise", (9, 11), 27, 27, (5, 5), (2, 2), (2, 2), groups=27, batch=2),
+    Case("depthwise", (9, 11), 40, 40, (3, 3), (1, 1), (1, 1), groups=10),
+    Case("depthwise", (9, 11), 24, 24, (3, 3), (2, 2), (1, 1), groups=3),
+    Case("depthwise", (4, 5, 6), 20, 20, (3, 3, 3), (1, 1, 1), (1, 1, 1), groups=20),
     Case("depthwise", (30,), 27, 27, (31,), (1,), (15,), groups=27, is_dynamic=True),
 ]
 
@@ -162,7 +166,7 @@ def test_host(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("isa", [SVE, NEON], ids=["sve", "neon"])
-@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[12], CASES[21]], ids=str)
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[12], CASES[22]], ids=str)
 def test_arm(case: Case, isa: Isa, tmp_path: Path) -> None:
     run = Run(case, isa)
     run_arm(isa, run.emit, run.args, run.tiles, tmp_path)
