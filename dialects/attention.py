@@ -10,7 +10,7 @@ from .op import op
 from .types import DTYPES, TensorType, broadcast_shapes
 
 
-@op("composite")
+@op("contract")
 def attention(
     q: F[*A, Q, D], k: F[*G, K, D], v: F[*G, K, E], mask: T = None, *, scale: float, is_causal: bool = False
 ) -> F[*A, Q, E]:
@@ -53,13 +53,13 @@ def _(q, k, v, mask, *, scale, is_causal):
 
 
 def _scores(g, q, k, mask, scale: float, is_causal: bool):
-    """[*B, H, Q, K] in f32 or f64, masked."""
+    """[*B, H, Q, K] of f32 or f64 operands, masked."""
     *batch, heads, queries, depth = q.shape
     groups, keys = k.shape[-3], k.shape[-2]
-    # Scaled before the product: in f16 the product alone may overflow. Heads of one group become more rows.
+    # Heads of one group become more rows, so that no key or value is repeated.
     rows = g.reshape(g.mul(q, g.scalar(scale, q.dtype)), shape=[*batch, groups, heads // groups * queries, depth])
     product = g.matmul(rows, k, transpose_b=True)
-    scores = widened(g, g.reshape(product, shape=[*batch, heads, queries, keys]))
+    scores = g.reshape(product, shape=[*batch, heads, queries, keys])
     low = g.scalar(-np.inf, scores.dtype)
     if is_causal:
         row = g.reshape(g.iota(size=queries, dtype="i64"), shape=[queries, 1])
@@ -75,7 +75,8 @@ def _scores(g, q, k, mask, scale: float, is_causal: bool):
 def _(g, q, k, v, mask, *, scale, is_causal):
     *batch, heads, queries, _ = q.shape
     groups, keys = k.shape[-3], k.shape[-2]
-    scores = _scores(g, q, k, mask, scale, is_causal)
+    # Wide from end to end: scores and weights rounded to a narrow float would be a memory format's error, not the op's.
+    scores = _scores(g, widened(g, q), widened(g, k), mask, scale, is_causal)
     last = len(scores.shape) - 1
     if mask is None:
         weights = g.softmax(scores, axis=last)  # every query sees key 0
@@ -85,5 +86,6 @@ def _(g, q, k, v, mask, *, scale, is_causal):
         powers = g.exp(g.sub(scores, g.where(g.eq(peak, low), zero, peak)))
         total = g.sum(powers, axes=[last], keepdims=True)
         weights = g.div(powers, g.where(g.eq(total, zero), g.scalar(1.0, scores.dtype), total))
-    weights = g.reshape(narrowed(g, weights, q.dtype), shape=[*batch, groups, heads // groups * queries, keys])
-    return g.reshape(g.matmul(weights, v), shape=[*batch, heads, queries, v.shape[-1]])
+    weights = g.reshape(weights, shape=[*batch, groups, heads // groups * queries, keys])
+    result = narrowed(g, g.matmul(weights, widened(g, v)), q.dtype)
+    return g.reshape(result, shape=[*batch, heads, queries, v.shape[-1]])

@@ -112,7 +112,7 @@ def scatter_elements(x: T, indices: I, updates: T, *, axis: int, reduce: str = "
     where[axis] = indices.astype(np.int64)
     if reduce != "mean":
         return _write(x.copy(), tuple(where), updates, reduce)
-    wide = x.astype(np.float64) if x.dtype.kind not in "iu" else x.copy()
+    wide = x.astype(np.int64 if x.dtype.kind in "iu" else np.float64)
     total = _write(wide, tuple(where), updates.astype(wide.dtype), "add")
     count = _write(np.ones(x.shape, np.int64), tuple(where), np.ones(updates.shape, np.int64), "add")
     return (np.floor_divide(total, count) if x.dtype.kind in "iu" else total / count).astype(x.dtype)
@@ -142,14 +142,15 @@ def _cut(g, x, starts: dict, limits: dict):
 @scatter_elements.rule("lower")
 def _(g, x, indices, updates, *, axis, reduce):
     if reduce == "mean":
-        total = g.scatter_elements(x, indices, updates, axis=axis, reduce="add")
-        # Counted in f32 or wider: the op's own narrow type may not hold the count.
+        # Summed and counted in f32 or wider: the op's own narrow type may hold neither.
         counts = "i64" if DTYPES[x.dtype].kind in "iu" else ("f64" if x.dtype == "f64" else "f32")
+        start, more = g.cast(x, dtype=counts), g.cast(updates, dtype=counts)
+        total = g.scatter_elements(start, indices, more, axis=axis, reduce="add")
         ones = g.full(shape=list(x.shape), value=1.0, dtype=counts)
-        more = g.full(shape=list(updates.shape), value=1.0, dtype=counts)
-        count = g.scatter_elements(ones, indices, more, axis=axis, reduce="add")
+        one_each = g.full(shape=list(updates.shape), value=1.0, dtype=counts)
+        count = g.scatter_elements(ones, indices, one_each, axis=axis, reduce="add")
         divide = g.floor_div if counts == "i64" else g.div
-        return g.cast(divide(g.cast(total, dtype=counts), count), dtype=x.dtype)
+        return g.cast(divide(total, count), dtype=x.dtype)
     smaller = [d for d in range(len(x.shape)) if d != axis and indices.shape[d] != x.shape[d]]
     if smaller:
         # Only a corner of `x` has lines that are written: write there, and put the rest back around it.
