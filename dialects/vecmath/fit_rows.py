@@ -6,7 +6,6 @@ Precisions: "f32" is evaluated in f32, "f64" in f64 for an f64 result, "wide" in
 from __future__ import annotations
 
 import mpmath as mp
-
 from mlc.dialects.vecmath.fit import Row
 
 HALF_LN2 = 0.3467  # ln(2)/2 and a little: rounding x/ln(2) to an integer may land just beyond the middle

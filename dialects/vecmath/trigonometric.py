@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math as pymath
 
-from mlir import ir
-from mlir.dialects import scf
-
 from mlc.dialects.vecmath.huge_argument import reduce_huge
 from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, goes_wide, lanewise, select, two_sum
 from mlc.dialects.vecmath.polynomial import fitted
+from mlir import ir
+from mlir.dialects import scf
 
 WIDE_LIMIT = 2.0**40
 DIRECT_LIMIT = {32: 2.0**12, 64: 2.0**20}
