@@ -10,6 +10,7 @@ from mlc.dialects.build import attrs_of, definition_of, type_of
 from mlc.dialects.builder import OpBuilder, Value
 
 from .base import Pass
+from .heroes import is_tiled
 from .rewriting import body_of, functions, lower_in_place, mlc_ops, replace_op
 
 # Composites whose parts form one row program when the axis is the last: kept whole until kernels are cut.
@@ -44,7 +45,8 @@ class Decompose(Pass):
 
     def _rewrite(self, operation: ir.Operation) -> bool:
         definition = definition_of(operation)
-        if definition.kind == "composite" and not is_row_composite(operation):
+        is_composite = definition.kind == "composite" or (definition.kind == "contract" and "lower" in definition.rules)
+        if is_composite and not is_row_composite(operation) and not is_tiled(operation):
             lower_in_place(operation)
             return True
         if definition.kind == "reduce" and attrs_of(operation).get("keepdims") is False:

@@ -19,6 +19,7 @@ from mlc.dialects.weights import store_of
 
 from .base import Pass
 from .decompose import is_row_composite
+from .heroes import is_tiled
 from .rewriting import body_of, functions, mlc_ops, users_of
 
 # Data movement that costs a few instructions an element: may be computed where it is read, once.
@@ -37,14 +38,6 @@ def has_emit(operation: ir.Operation) -> bool:
 def is_expensive(operation: ir.Operation) -> bool:
     """Worth computing once: the transcendental family."""
     return definition_of(operation).family == "pointwise_math"
-
-
-def is_tiled(operation: ir.Operation) -> bool:
-    """Whether families have a register-tile emitter for the op in this form."""
-    if operation.name == "mlc.conv":
-        w = operation.operands[1].owner
-        return attrs_of(operation)["layout"] == "nhwc" and not isinstance(w, ir.Block) and w.operation.name == "mlc.weight"
-    return operation.name == "mlc.matmul"
 
 
 def is_view(operation: ir.Operation) -> bool:

@@ -13,6 +13,7 @@ from mlc.dialects.dims import Size
 from mlc.dialects.val import Val
 from mlc.dialects.views import contiguous, strides_before
 
+from .attention import AttentionMask, AttentionSizes, emit_attention, plan_attention
 from .conv import ConvPlan, conv_layout, emit_conv, plan_conv
 from .conv_geometry import ConvSizes
 from .index import Ix, Number
@@ -215,8 +216,7 @@ def _emit_conv(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value,
         k.size(known.batch), known.groups, known.channels, known.outputs, tuple(k.size(s) for s in known.input),
         tuple(k.size(s) for s in known.output), known.kernel, known.strides, known.pads_low, known.dilations,
     )
-    x = strided_operand(k, x_value)
-    x = StridedBuffer(x.ptr, x.dtype, x.offset, tuple(x.strides))
+    x = _tupled(strided_operand(k, x_value))
     plan = plan_conv(k.isa, sizes, x.dtype, x.strides, PLANNED_THREADS, _is_long(body, hero))
     if conv_layout(plan.form, known.groups, plan.is_channels_first) != k.packed.get(w_value):
         raise EmitError(f"{hero.name}: its weight is not packed for the {plan.form} form ({hero.location})")
@@ -247,4 +247,39 @@ def _conv_tiles(sizes: ConvSizes, plan: ConvPlan) -> Size:
     return sizes.batch * sizes.groups * pixels * dims.ceildiv(sizes.outputs, plan.tile_columns)
 
 
-_HEROES: dict[str, Callable[..., Size]] = {"matmul": _emit_matmul, "conv": _emit_conv}
+# attention ---------------------------------------------------------------------------------------------------------------
+def _emit_attention(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value, end: ir.Value) -> Size:
+    attrs, (q_value, k_value, v_value, mask_value) = attrs_of(hero), operands_of(hero)
+    q_shape, k_shape, v_shape = (type_of(x).shape for x in (q_value, k_value, v_value))
+
+    def sizes_of(number: Callable[[Size], Number]) -> AttentionSizes:
+        batch = tuple(number(s) for s in q_shape[:-3])
+        return AttentionSizes(
+            batch, q_shape[-3], k_shape[-3], number(q_shape[-2]), number(k_shape[-2]), q_shape[-1], v_shape[-1]
+        )
+
+    q, keys, values = (_tupled(strided_operand(k, x)) for x in (q_value, k_value, v_value))
+    mask = None if mask_value is None else AttentionMask(_broadcast_mask(k, mask_value, (*q_shape[:-1], k_shape[-2])))
+    varies = mask is not None and not mask.is_one_row
+    plan = plan_attention(k.isa, sizes_of(k.size), q.dtype, mask.dtype if varies else None, attrs["is_causal"])
+    space = epilogue_space(k, body, hero, may_merge=False)
+    emit_attention(
+        k.isa, plan, sizes_of(k.size), q, keys, values, attrs["scale"], make_epilogue(k, space, hero), begin, end, mask,
+        attrs["is_causal"],
+    )
+    known = sizes_of(lambda size: size)
+    rows = dims.ceildiv(known.heads // known.groups if plan.folds_heads else known.queries, plan.tile_queries)
+    return dims.product(known.batch) * (known.groups if plan.folds_heads else known.heads) * rows
+
+
+def _tupled(buffer: StridedBuffer) -> StridedBuffer:
+    return StridedBuffer(buffer.ptr, buffer.dtype, buffer.offset, tuple(buffer.strides))
+
+
+def _broadcast_mask(k: Kernel, value: ir.Value, scores: Sequence[Size]) -> StridedBuffer:
+    buffer, shape = strided_operand(k, value), type_of(value).shape
+    own = [0 if s == 1 else stride for s, stride in zip(shape, buffer.strides, strict=True)]
+    return StridedBuffer(buffer.ptr, buffer.dtype, buffer.offset, (*[0] * (len(scores) - len(own)), *own))
+
+
+_HEROES: dict[str, Callable[..., Size]] = {"matmul": _emit_matmul, "conv": _emit_conv, "attention": _emit_attention}

@@ -225,9 +225,9 @@ class RowSpace:
         if not merged:
             return RowSpace(source[:first_axis], source[first_axis:])
         k.shape_of.update(merged)
-        shape = max(merged.values(), key=lambda s: (len(s), str(dims.product(s))))
-        count = next(i for i in range(len(shape) + 1) if dims.product(source[:first_axis]) == dims.product(shape[:i]))
-        widest = [next((s[d] for s in merged.values() if s[d] != 1), 1) for d in range(len(shape))]
+        rank = max(map(len, merged.values()))
+        widest = [next((s[d] for s in merged.values() if s[d] != 1), 1) for d in range(rank)]
+        count = next(i for i in range(rank + 1) if dims.product(source[:first_axis]) == dims.product(widest[:i]))
         return RowSpace(tuple(widest[:count]), tuple(widest[count:]))
 
     @property
