@@ -2,8 +2,8 @@
 
     module = import_onnx("model.onnx", dims={"batch": (1, 64), "height": 224}, values={"sr": np.int64(16000)})
 
-Nodes are walked in order over a scope of values, each either `Known` (a number or a size expression: weights, shapes) or
-a tensor in the graph. What is known is evaluated here, so that the graph has no shape arithmetic; the rest goes through
+Nodes are walked in order over a scope of values, each `Known` (a number or a size expression: weights, shapes) or a
+tensor in the graph. What is known is evaluated here, so that the graph has no shape arithmetic; the rest goes through
 the row of its op (frontend/onnx_ops.py), its function body, or the function that ONNX itself defines for it. Declared
 shapes of anything but inputs are not looked at.
 """
@@ -62,8 +62,8 @@ def import_onnx(
     """The model as a module with one `@forward`.
 
     `dims` gives a named dimension a range or fixes it to a number; unnamed ones are called `<input>_<axis>`. Dimensions
-    that the model needs to be equal become one; one that it needs to be a multiple becomes `32 * <name>_div32`. `values`
-    fixes inputs to constants, which leave the signature.
+    that the model needs to be equal become one; one that it needs to be a multiple becomes `32 * <name>_div32`.
+    `values` fixes inputs to constants, which leave the signature.
     Raises: OnnxError for a file that is no model; UnsupportedError with every node that cannot be imported.
     """
     model = read_model(source)

@@ -1,6 +1,6 @@
 """ONNX control flow, resolved at import.
 
-An `If` whose condition is known takes its branch; one that is not runs both branches, which have no effects, and selects.
+An `If` whose condition is known takes its branch; any other runs both branches, which have no effects, and selects.
 `Loop` and `Scan` of known length are unrolled.
 """
 

@@ -20,8 +20,8 @@ from onnx.reference import ReferenceEvaluator
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
 # These may turn a few numbers into many, or are not functions of their inputs; as graph ops they cost nothing here.
-_NOT_HERE = set(["ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"])
-_NOT_HERE |= set(["Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"])
+_NOT_HERE = {"Bernoulli", "ConstantOfShape", "Dropout", "Expand", "EyeLike", "Multinomial", "OneHot", "Pad", "Range"}
+_NOT_HERE |= {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Resize", "Tile", "Upsample"}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:

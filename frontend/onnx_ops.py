@@ -8,8 +8,8 @@ of the `onnx_ops_<family>.py` files:
         return c.mul(x, c.hard_sigmoid(x, 1 / 6, 0.5))
 
 A parameter annotated `Known` must have a value at import (a shape, axes, a scale); `Value` arrives as a graph value
-whether or not it is known; a default of None makes an input optional. `since` is the operator-set version from which the
-row holds.
+whether or not it is known; a default of None makes an input optional. `since` is the operator-set version from which
+the row holds.
 """
 
 from __future__ import annotations
@@ -110,6 +110,16 @@ def _declared() -> dict[str, OpDef]:
 def one_to_one(node: Node) -> OpDef | None:
     """The mlc op that a declaration says the node is."""
     return _declared().get(node.op) if not node.domain else None
+
+
+def supported_ops() -> set[str]:
+    """Names of the ops that can be imported, those of other domains as `domain.op`; `mlc ops` prints them."""
+    from mlc.frontend.onnx_control import CONTROL
+
+    names = {f"{domain}.{op}" if domain else op for domain, op in rows()}
+    schemas = [schema for schema in onnx.defs.get_all_schemas() if not schema.domain]
+    bodies = {s.name for s in schemas if s.has_function or s.context_dependent_function_opset_versions}
+    return names | set(_declared()) | set(CONTROL) | bodies | {"Constant"}
 
 
 def one_to_one_attrs(definition: OpDef, node: Node) -> dict[str, Any]:

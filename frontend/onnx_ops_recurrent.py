@@ -5,32 +5,47 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from mlc.frontend import onnx_steps
 from mlc.frontend.onnx_ops import Call, row
 from mlc.frontend.shape_values import Known
 
 if TYPE_CHECKING:
     from mlc.frontend.graph import Value
 
-_DEFAULT_ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
-
 
 def _batch_first(c: Call) -> bool:
     return bool(c.attr("layout", 0))
 
 
-def _check(c: Call) -> list[str]:
-    """The activations of the first direction. Raises UnsupportedNodeError for what the ops do not compute."""
-    directions = 2 if c.attr("direction", "forward") == "bidirectional" else 1
-    default = _DEFAULT_ACTIVATIONS[c.node.op]
-    given = c.attr("activations") or default * directions
-    if c.attr("clip"):
-        raise c.unsupported("clipped gates")
-    if given[: len(default)] * directions != given:
-        raise c.unsupported(f"activations {given} that differ by direction")
-    given = [name.capitalize() for name in given[: len(default)]]
-    if given != default and not (c.node.op == "RNN" and given == ["Relu"]):
-        raise c.unsupported(f"activations {given}")
-    return given
+def _plain_activations(c: Call) -> list[str] | None:
+    """The activations where the op computes them, the same both ways; None: this layer is unrolled."""
+    default = onnx_steps.DEFAULTS[c.node.op]
+    ways = 2 if c.attr("direction", "forward") == "bidirectional" else 1
+    given = [name.lower() for name in c.attr("activations") or default * ways]
+    plain = [name.lower() for name in default]
+    if c.attr("clip") or c.attr("input_forget", 0):
+        return None
+    if given == plain * ways or (c.node.op == "RNN" and given == ["relu"] * ways):
+        return given
+    return None
+
+
+def _all_whole(x: Value, lengths: Any) -> bool:
+    """Whether every sequence is known to fill all the steps of x [T, B, I]."""
+    if lengths is None:
+        return True
+    known = isinstance(lengths, Known) and not lengths.is_symbolic and isinstance(x.shape[0], int)
+    return known and bool(np.all(lengths.array == x.shape[0]))
+
+
+def _step_by_step(
+    c: Call, x: Value, w: Value, r: Value, bias: Any, lengths: Any, states: list, peep: Any = None
+) -> list[Any]:
+    if lengths is not None:
+        lengths = c.importer.materialize(lengths, "sequence_lens")
+    if peep is not None:
+        peep = c.importer.materialize(peep, "P")
+    return _outputs(c, *onnx_steps.unrolled(c, x, w, r, bias, lengths, states, peep))
 
 
 def _time_first(c: Call, x: Value, *states: Value | None) -> list[Any]:
@@ -54,37 +69,24 @@ def _outputs(c: Call, y: Value, *states: Value) -> list[Any]:
     return [y, *(_swap(c, state) for state in states)]
 
 
-def _refuse_lengths(c: Call, x: Value, lengths: Any) -> None:
-    """Sequence lengths that are all the whole sequence say nothing; others change what the op computes."""
-    if lengths is None:
-        return
-    steps = x.shape[1] if _batch_first(c) else x.shape[0]
-    if isinstance(lengths, Known) and not lengths.is_symbolic and isinstance(steps, int) and np.all(lengths.array == steps):
-        return
-    raise c.unsupported("sequences of different lengths")
-
-
 @row("LSTM")
 def _lstm(
     c: Call, x: Value, w: Value, r: Value, bias: Value = None, lengths: Any = None, h0: Value = None, c0: Value = None,
     peephole: Any = None,
 ) -> list[Any]:  # fmt: skip
-    _check(c)
-    _refuse_lengths(c, x, lengths)
-    if c.attr("input_forget", 0):
-        raise c.unsupported("coupled input and forget gates")
-    if peephole is not None and not (isinstance(peephole, Known) and not peephole.array.any()):
-        raise c.unsupported("peephole connections")
     x, h0, c0 = _time_first(c, x, h0, c0)
-    y, h, cell = c.lstm(x, w, r, bias, h0, c0, direction=c.attr("direction", "forward"))
-    return _outputs(c, y, h, cell)
+    if isinstance(peephole, Known) and not peephole.array.any():
+        peephole = None
+    if _plain_activations(c) is None or not _all_whole(x, lengths) or peephole is not None:
+        return _step_by_step(c, x, w, r, bias, lengths, [h0, c0], peephole)
+    return _outputs(c, *c.lstm(x, w, r, bias, h0, c0, direction=c.attr("direction", "forward")))
 
 
 @row("GRU")
 def _gru(c: Call, x: Value, w: Value, r: Value, bias: Value = None, lengths: Any = None, h0: Value = None) -> list[Any]:
-    _check(c)
-    _refuse_lengths(c, x, lengths)
     x, h0 = _time_first(c, x, h0)
+    if _plain_activations(c) is None or not _all_whole(x, lengths):
+        return _step_by_step(c, x, w, r, bias, lengths, [h0])
     after = bool(c.attr("linear_before_reset", 0))
     direction = c.attr("direction", "forward")
     return _outputs(c, *c.gru(x, w, r, bias, h0, direction=direction, linear_before_reset=after))
@@ -92,8 +94,8 @@ def _gru(c: Call, x: Value, w: Value, r: Value, bias: Value = None, lengths: Any
 
 @row("RNN")
 def _rnn(c: Call, x: Value, w: Value, r: Value, bias: Value = None, lengths: Any = None, h0: Value = None) -> list[Any]:
-    activation = _check(c)[0].lower()
-    _refuse_lengths(c, x, lengths)
     x, h0 = _time_first(c, x, h0)
-    direction = c.attr("direction", "forward")
-    return _outputs(c, *c.rnn(x, w, r, bias, h0, direction=direction, activation=activation))
+    plain = _plain_activations(c)
+    if plain is None or not _all_whole(x, lengths):
+        return _step_by_step(c, x, w, r, bias, lengths, [h0])
+    return _outputs(c, *c.rnn(x, w, r, bias, h0, direction=c.attr("direction", "forward"), activation=plain[0]))

@@ -1,7 +1,7 @@
 """Tensors whose elements are known while a model is imported: numbers, or expressions in the named dimensions.
 
-Exporters spell sizes as tensors (Shape -> Gather -> Mul -> Concat -> Reshape). Evaluated here, such chains leave nothing
-in the graph but dimension expressions. A symbolic array is a numpy object array of `int | Dim` (integers) or
+Exporters spell sizes as tensors (Shape -> Gather -> Mul -> Concat -> Reshape). Evaluated here, such chains leave
+nothing in the graph but dimension expressions. A symbolic array is a numpy object array of `int | Dim` (integers) or
 `float | Ratio`.
 """
 

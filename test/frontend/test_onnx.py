@@ -1,0 +1,293 @@
+"""The ONNX importer: what it makes of dimensions, shape arithmetic, control flow, functions, weights and bad files.
+
+Numbers come from the numpy reference of the imported module, against ONNX Runtime on the same model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from mlc.dialects.reference import run_function
+from mlc.dialects.verify import verify_module
+from mlc.frontend.onnx import import_onnx
+from mlc.frontend.onnx_proto import OnnxError, read_model
+from mlc.frontend.report import UnsupportedError
+from onnx import TensorProto, helper, numpy_helper
+
+F32 = TensorProto.FLOAT
+RNG = np.random.default_rng(7)
+
+
+def tensor(name: str, *shape: int | str | None, dtype: int = F32) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def unknown(name: str, dtype: int = F32) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, None)
+
+
+def ints(name: str, *values: int) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.asarray(values, np.int64), name)
+
+
+def scalar(name: str, value: int) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.asarray(value, np.int64), name)
+
+
+def model(nodes: list, inputs: list, outputs: list, weights: list = (), opset: int = 18) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "g", inputs, outputs, list(weights))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def assert_like_ort(proto: onnx.ModelProto, *feeds: np.ndarray, **options: Any) -> Any:
+    """Imports, runs and compares; returns the module."""
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    wanted = session.run(None, {i.name: x for i, x in zip(session.get_inputs(), feeds, strict=True)})
+    module = import_onnx(proto, **options)
+    verify_module(module)
+    for got, want in zip(run_function(module, feeds), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    return module
+
+
+def data(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+# --- dimensions ---
+
+
+def test_dimension_names_become_identifiers_and_unnamed_ones_get_names():
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], [tensor("x", "a.b", None, -1, 3)], [unknown("y")])
+    text = str(import_onnx(proto))
+    assert 'tensor<?x?x?x3xf32, ["a_b", "x_1", "x_2", "3"]>' in text
+    assert "mlc.symbols = {a_b = array<i64: 1, 2147483647>" in text
+
+
+def test_dims_option_gives_ranges_and_numbers():
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], [tensor("x", "n", "m")], [unknown("y")])
+    text = str(import_onnx(proto, dims={"n": (2, 9), "m": 5}))
+    assert 'tensor<?x5xf32, ["n", "5"]>' in text and "array<i64: 2, 9>" in text
+    with pytest.raises(OnnxError, match="no dimension 'q'; it has: n, m"):
+        import_onnx(proto, dims={"q": 1})
+
+
+def test_expression_in_an_input_dimension():
+    proto = model([helper.make_node("Relu", ["y"], ["z"])], [tensor("x", "s"), tensor("y", "2*s + 1")], [unknown("z")])
+    assert '["2*s+1"]' in str(import_onnx(proto))
+
+
+def test_sizes_that_meet_become_one():
+    nodes = [helper.make_node("Add", ["x", "y"], ["z"])]
+    proto = model(nodes, [tensor("x", "n", 3), tensor("y", "m", 3)], [unknown("z")])
+    module = assert_like_ort(proto, data(4, 3), data(4, 3))
+    assert '"m"' not in str(module)
+
+
+def test_halving_and_doubling_makes_a_dimension_a_multiple():
+    nodes = [
+        helper.make_node("AveragePool", ["x"], ["half"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+        helper.make_node("Resize", ["half", "", "twice"], ["up"], mode="nearest", nearest_mode="floor",
+                         coordinate_transformation_mode="asymmetric"),
+        helper.make_node("Add", ["x", "up"], ["y"]),
+    ]  # fmt: skip
+    scales = numpy_helper.from_array(np.asarray([1, 1, 2, 2], np.float32), "twice")
+    proto = model(nodes, [tensor("x", 1, 1, "h", "w")], [unknown("y")], [scales])
+    module = assert_like_ort(proto, data(1, 1, 6, 8))
+    assert '["1", "1", "2*h_div2", "2*w_div2"]' in str(module)
+
+
+# --- shape arithmetic ---
+
+
+def test_reshape_chain_leaves_no_shape_tensors():
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"]),
+        helper.make_node("Unsqueeze", ["n", "axis"], ["n1"]),
+        helper.make_node("Mul", ["n1", "two"], ["n2"]),
+        helper.make_node("Concat", ["n2", "rest"], ["target"], axis=0),
+        helper.make_node("Reshape", ["x", "target"], ["y"]),
+    ]
+    weights = [scalar("zero", 0), ints("axis", 0), ints("two", 2), ints("rest", -1)]
+    proto = model(nodes, [tensor("x", "n", 6)], [unknown("y")], weights)
+    module = assert_like_ort(proto, data(5, 6))
+    body = [op.operation.name for op in module.body.operations[0].regions[0].blocks[0].operations]
+    assert body == ["mlc.reshape", "func.return"]
+
+
+def test_expand_by_the_where_equal_idiom():
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("ConstantOfShape", ["rank"], ["ones"], value=ints("", 1)),
+        helper.make_node("Equal", ["s", "minus"], ["is"]),
+        helper.make_node("Where", ["is", "ones", "s"], ["target"]),
+        helper.make_node("Expand", ["y", "target"], ["z"]),
+    ]
+    proto = model(nodes, [tensor("x", "n", 4), tensor("y", 1, 4)], [unknown("z")], [ints("rank", 2), ints("minus", -1)])
+    assert_like_ort(proto, data(3, 4), data(1, 4))
+
+
+def test_range_and_slice_over_a_symbolic_size():
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], start=1),
+        helper.make_node("Squeeze", ["s"], ["n"]),
+        helper.make_node("Range", ["zero", "n", "one"], ["r"]),
+        helper.make_node("Cast", ["r"], ["f"], to=F32),
+        helper.make_node("Mul", ["x", "f"], ["m"]),
+        helper.make_node("Slice", ["m", "ones", "ends", "axis", "ones"], ["y"]),
+    ]
+    weights = [scalar("zero", 0), scalar("one", 1), ints("ones", 1), ints("ends", 2**63 - 1), ints("axis", 1)]
+    module = assert_like_ort(model(nodes, [tensor("x", 2, "n")], [unknown("y")], weights), data(2, 7))
+    assert 'tensor<2x?xf32, ["2", "n-1"]>' in str(module)
+
+
+def test_a_size_used_as_data():
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Cast", ["s"], ["f"], to=F32),
+        helper.make_node("ReduceMean", ["f"], ["mean"], keepdims=0),
+        helper.make_node("Div", ["x", "mean"], ["y"]),
+    ]
+    assert_like_ort(model(nodes, [tensor("x", "n", 4)], [unknown("y")], opset=13), data(6, 4))
+
+
+# --- control flow and functions ---
+
+
+def branch(name: str, op: str) -> onnx.GraphProto:
+    return helper.make_graph([helper.make_node(op, ["x"], [name])], name, [], [unknown(name)])
+
+
+def test_if_with_a_condition_from_shapes_takes_its_branch():
+    nodes = [
+        helper.make_node("Size", ["x"], ["n"]),
+        helper.make_node("Equal", ["n", "twelve"], ["c"]),
+        helper.make_node("If", ["c"], ["y"], then_branch=branch("a", "Relu"), else_branch=branch("b", "Neg")),
+    ]
+    proto = model(nodes, [tensor("x", 3, 4)], [unknown("y")], [scalar("twelve", 12)])
+    module = assert_like_ort(proto, data(3, 4))
+    assert "mlc.relu" in str(module) and "mlc.neg" not in str(module)
+
+
+def test_if_with_a_condition_from_data_selects():
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch("a", "Relu"), else_branch=branch("b", "Neg"))
+    proto = model([node], [tensor("c", dtype=TensorProto.BOOL), tensor("x", 3)], [unknown("y")])
+    for flag in (True, False):
+        assert_like_ort(proto, np.asarray(flag), data(3))
+
+
+def test_values_option_fixes_an_input():
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch("a", "Relu"), else_branch=branch("b", "Neg"))
+    proto = model([node], [tensor("c", dtype=TensorProto.BOOL), tensor("x", 3)], [unknown("y")])
+    module = import_onnx(proto, values={"c": False})
+    x = data(3)
+    np.testing.assert_array_equal(run_function(module, [x])[0], -x)
+    with pytest.raises(OnnxError, match="no input 'd'"):
+        import_onnx(proto, values={"d": 1})
+
+
+def test_functions_with_attributes_are_inlined():
+    inner = helper.make_node("LeakyRelu", ["a"], ["b"])
+    inner.attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    sets = [helper.make_opsetid("", 18)]
+    function = helper.make_function("own", "Leaky", ["a"], ["b"], [inner], sets, ["slope"])
+    node = helper.make_node("Leaky", ["x"], ["y"], domain="own", slope=0.25)
+    graph = helper.make_graph([node], "g", [tensor("x", 5)], [unknown("y")])
+    sets.append(helper.make_opsetid("own", 1))
+    proto = helper.make_model(graph, functions=[function], opset_imports=sets, ir_version=8)
+    assert_like_ort(proto, data(5))
+
+
+def test_loop_of_known_length():
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Mul", ["v", "x"], ["w"]),
+         helper.make_node("Identity", ["w"], ["out"])],
+        "body", [tensor("i", dtype=TensorProto.INT64), tensor("go", dtype=TensorProto.BOOL), tensor("v", 3)],
+        [tensor("on", dtype=TensorProto.BOOL), tensor("w", 3), tensor("out", 3)],
+    )  # fmt: skip
+    nodes = [helper.make_node("Loop", ["count", "", "x"], ["last", "all"], body=body)]
+    weights = [scalar("count", 4)]
+    assert_like_ort(model(nodes, [tensor("x", 3)], [unknown("last"), unknown("all")], weights), data(3))
+
+
+# --- weights and files ---
+
+
+def weighty() -> onnx.ModelProto:
+    weight = numpy_helper.from_array(data(300, 4), "w")
+    return model([helper.make_node("MatMul", ["x", "w"], ["y"])], [tensor("x", "n", 300)], [unknown("y")], [weight])
+
+
+def test_weights_are_views_of_the_mapped_file(tmp_path: Path):
+    file = tmp_path / "m.onnx"
+    onnx.save(weighty(), file)
+    weight = read_model(file).graph.weights["w"]
+    assert not weight.flags.owndata and not weight.flags.writeable
+    np.testing.assert_array_equal(weight, read_model(weighty_bytes := file.read_bytes()).graph.weights["w"])
+    assert len(weighty_bytes) > weight.nbytes
+
+
+def test_external_data(tmp_path: Path):
+    proto, file = weighty(), tmp_path / "m.onnx"
+    wanted = numpy_helper.to_array(proto.graph.initializer[0])
+    onnx.save(proto, file, save_as_external_data=True, location="m.data", size_threshold=0)
+    np.testing.assert_array_equal(read_model(file).graph.weights["w"], wanted)
+    (tmp_path / "m.data").write_bytes(b"\0" * 16)
+    with pytest.raises(OnnxError, match=r"weight 'w': bytes .* past the end of 'm\.data'"):
+        read_model(file)
+    (tmp_path / "m.data").unlink()
+    with pytest.raises(OnnxError, match=r"external data file 'm\.data' is not beside the model"):
+        read_model(file)
+
+
+def test_external_data_stays_in_the_model_folder(tmp_path: Path):
+    proto = weighty()
+    onnx.external_data_helper.set_external_data(proto.graph.initializer[0], "../secret")
+    proto.graph.initializer[0].ClearField("raw_data")
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(OnnxError, match="outside the model's folder"):
+        read_model(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x08\x08"])
+def test_other_files_are_refused(tmp_path: Path, content: bytes):
+    (tmp_path / "m.onnx").write_bytes(content)
+    with pytest.raises(OnnxError, match=r"not an ONNX model|empty file"):
+        read_model(tmp_path / "m.onnx")
+
+
+def test_truncated_files_are_refused(tmp_path: Path):
+    whole, file = weighty().SerializeToString(), tmp_path / "m.onnx"
+    for size in range(1, len(whole), 97):
+        file.write_bytes(whole[:size])
+        with pytest.raises(OnnxError):
+            import_onnx(file)
+
+
+def test_everything_unsupported_is_listed_at_once():
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["a"], name="first"),
+        helper.make_node("Made", ["x"], ["b"], name="second", domain="other"),
+        helper.make_node("Made", ["b"], ["c"], name="third", domain="other"),
+        helper.make_node("Reshape", ["x", "shape"], ["d"], name="fourth"),
+    ]
+    inputs = [tensor("x", 2, 3), tensor("shape", 2, dtype=TensorProto.INT64)]
+    proto = model(nodes, inputs, [unknown("c"), unknown("d")])
+    with pytest.raises(UnsupportedError) as error:
+        import_onnx(proto)
+    text = str(error.value)
+    assert "NonZero" in text and "node 'first'" in text
+    assert "other.Made" in text and "x2" in text and "node 'second'" in text
+    assert "values={'shape': ...}" in text
+
+
+def test_locations_name_nodes():
+    proto = model([helper.make_node("Relu", ["x"], ["y"], name="here")], [tensor("x", 2)], [unknown("y")])
+    text = import_onnx(proto).operation.get_asm(enable_debug_info=True)
+    assert "node 'here' (Relu)" in text
