@@ -21,6 +21,7 @@ from mlc.dialects.dims import Dim
 from mlc.dialects.op import OpDef, OpError
 from mlc.dialects.types import DTYPES
 from mlc.frontend.aten_rows import ALIASES, IGNORED_KEYWORDS, ROWS, AtenBuilder, Row, is_tensor
+from mlc.frontend.aten_subgraphs import CALLS, is_elementwise, without_block_mask
 from mlc.frontend.aten_views import Views, functional_target, written_argument
 from mlc.frontend.graph import GraphBuilder
 from mlc.frontend.record import Arg, Graph, Node, Program, Ref, refs
@@ -127,7 +128,7 @@ class _Importer:
         env: dict[str, Any] = {spec.name: spec.value for spec in program.inputs if spec.kind == "fixed"}
         env |= zip((name for name, _, _ in specs), self.graph.declare_inputs(specs), strict=True)
         weights = {spec.name: spec.target for spec in program.inputs if spec.kind in ("param", "buffer", "constant")}
-        scope = _Scope(self, program.graph, env, weights)
+        scope = Scope(self, program.graph, env, weights)
         scope.run([output.arg for output in program.outputs])
         self.check_mutations(scope)
         outputs, tree = self.outputs(scope)
@@ -135,7 +136,7 @@ class _Importer:
         module = self.graph.finish(outputs)
         return Imported(module, [name for name, _, _ in specs], program.input_tree, tree)
 
-    def check_mutations(self, scope: _Scope) -> None:
+    def check_mutations(self, scope: Scope) -> None:
         """Reports writes that a caller could see: to buffers, which an artifact does not keep yet, and to inputs."""
         kinds = {spec.name: spec for spec in self.program.inputs}
         by_target = {spec.target: name for name, spec in kinds.items() if spec.target}
@@ -149,7 +150,7 @@ class _Importer:
             reason = "state is not kept between runs; return the new value as an output instead"
             self.report.add(f"write to {what}", loc, reason)
 
-    def outputs(self, scope: _Scope) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
+    def outputs(self, scope: Scope) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
         """Named results, and the output tree with None written into it; numbers and sizes are 0-D tensors."""
         outputs: list[tuple[str, Any]] = []
         is_none: list[bool] = []
@@ -191,11 +192,16 @@ def _size(size: Any) -> Any:
     return dims.parse(size) if isinstance(size, str) else size
 
 
-class _Scope:
-    """One graph (the program's or a subgraph's) being walked."""
+class Scope:
+    """One graph (the program's or a subgraph's) being walked: `env` has values by name, `weights` stored tensors."""
 
-    def __init__(self, importer: _Importer, graph: Graph, env: dict[str, Any], weights: dict[str, str]) -> None:
+    def __init__(
+        self, importer: _Importer, graph: Graph, env: dict[str, Any], weights: dict[str, str],
+        is_elementwise: bool = False,
+    ) -> None:  # fmt: skip
         self.importer, self.graph, self.env, self.weights = importer, graph, env, weights
+        self.is_elementwise = is_elementwise
+        self.nodes = [without_block_mask(node) for node in graph.nodes]
         self.views = Views(graph)
 
     def run(self, outputs: list[Arg]) -> list[Any]:
@@ -209,7 +215,7 @@ class _Scope:
         live = {self.views.root(ref.name) for ref in refs(outputs)} | {ref.name for ref in refs(outputs)}
         live |= set(self.weights) | {ref.name for ref in refs(self.graph.inputs)}
         kept: list[Node] = []
-        for node in reversed(self.graph.nodes):
+        for node in reversed(self.nodes):
             if _DROPPED.match(node.target):
                 continue
             written = written_argument(node)
@@ -237,17 +243,20 @@ class _Scope:
         """The node's result; _POISON when an operand is, or when the op is unknown (then reported)."""
         if node.target == "operator.getitem" or (node.output_names() and self.is_symbolic(node)):
             return self.symbolic(node)
-        target = functional_target(node.target)
-        row = find_row(target)
-        if row is None and not node.target.startswith("higher_order."):
+        row = find_row(functional_target(node.target))
+        call = CALLS.get(node.target)
+        if row is None and call is None:
             self.importer.report.add(node.target, node.loc)
             return _POISON
         args = [self.arg(arg) for arg in node.args]
         kwargs = {key: self.arg(arg) for key, arg in node.kwargs.items() if key not in IGNORED_KEYWORDS}
         if any(_has_poison(arg) for arg in [*args, *kwargs.values()]):
             return _POISON
-        if row is None:
-            return self.higher_order(node, args)
+        if call is not None:
+            return call(self, args)
+        assert row is not None
+        if self.is_elementwise and not is_elementwise(row.__module__):
+            raise UnsupportedCaseError("an op in a score_mod or mask_mod that is not elementwise")
         builder = self.importer.builder
         builder.outs = [self.graph.values.get(name) for name in node.output_names()]
         result = row(builder, *args, **kwargs)
@@ -302,7 +311,7 @@ class _Scope:
     def spelt(self, name: str, value: Any) -> Any:
         """The value with its sizes written as torch wrote them, which later sizes are computed from."""
         recorded = self.graph.values.get(name)
-        if recorded is None or recorded.shape is None or not is_tensor(value):
+        if self.is_elementwise or recorded is None or recorded.shape is None or not is_tensor(value):
             return value
         assert len(recorded.shape) == len(value.shape), f"{name} is {value.type}, torch has {recorded.shape}"
         return self.importer.builder.reshape(value, [_size(size) for size in recorded.shape])
@@ -330,50 +339,15 @@ class _Scope:
             self.env[name] = self.importer.weight(self.weights[name])
         return self.env[name]
 
-    def higher_order(self, node: Node, args: list[Any]) -> Any:
-        """Calls whose subgraph can stand in place: regions that only switch gradients or autocasting, and cond."""
-        kind = node.target.removeprefix("higher_order.")
-        graphs = [arg for arg in args if isinstance(arg, Graph)]
-        operands = [arg for arg in args if not isinstance(arg, Graph)]
-        if kind in ("wrap_with_set_grad_enabled", "wrap_with_autocast") and len(graphs) == 1:
-            first = args.index(graphs[0]) + 1
-            return tuple(self.inline(graphs[0], args[first:]))
-        if kind == "cond" and len(graphs) == 2:
-            condition, operands = operands[0], operands[1]
-            then, other = (self.inline(graph, operands) for graph in graphs)
-            builder = self.importer.builder
-            # Both branches are pure and finite work, so choosing between their results is choosing between them.
-            return tuple(builder.where(condition, a, b) for a, b in zip(then, other, strict=True))
-        if kind == "scan" and len(graphs) == 1:
-            return self.scan(graphs[0], *args[1:4])
-        if kind in ("map_impl", "map") and len(graphs) == 1:
-            results = self.scan(graphs[0], [], *args[1:3])
-            return results
-        self.importer.report.add(node.target, node.loc)
-        return _POISON
+    def inline(self, graph: Graph, operands: list[Any], is_elementwise: bool = False) -> list[Any]:
+        """The subgraph's results for these operands, imported in place.
 
-    def scan(self, graph: Graph, carries: list[Any], sequences: list[Any], shared: list[Any]) -> Any:
-        """Unrolls a scan over its static leading dimension."""
-        builder = self.importer.builder
-        count = sequences[0].shape[0]
-        if not isinstance(count, int):
-            raise UnsupportedCaseError(f"a scan over a dynamic length ({count}); export it with a fixed length")
-        rows: list[list[Any]] = []
-        for step in range(count):
-            items = [builder.squeeze(builder.slice(x, 0, step, step + 1), 0) for x in sequences]
-            results = self.inline(graph, [*carries, *items, *shared])
-            carries = results[: len(carries)]
-            rows.append(results[len(carries) :])
-        stacked = [builder.concat([builder.unsqueeze(x, 0) for x in column], 0) for column in zip(*rows, strict=True)]
-        return (*carries, *stacked)
-
-    def inline(self, graph: Graph, operands: list[Any]) -> list[Any]:
-        """The subgraph's results for these operands, imported in place."""
+        `is_elementwise`: the subgraph is written for one element, and is taken for whole arrays that broadcast.
+        """
         env = {ref.name: value for ref, value in zip(graph.inputs, operands, strict=True) if isinstance(ref, Ref)}
-        scope = _Scope(self.importer, graph, env, {})
+        scope = Scope(self.importer, graph, env, {}, is_elementwise)
         results = scope.run(graph.outputs)
-        written = [name for name in scope.views.written if name in env]
-        if written:
+        if any(ref.name in scope.views.written for ref in refs(graph.inputs)):
             raise UnsupportedCaseError("a subgraph that writes to its operands in place")
         if any(result is _POISON for result in results):
             raise UnsupportedCaseError("its subgraph holds an unsupported op")

@@ -1,0 +1,168 @@
+"""Higher-order ops: calls that hold subgraphs. Each function takes a scope of the importer and the call's arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mlc.frontend.aten_index import index
+from mlc.frontend.aten_rows import AtenBuilder
+from mlc.frontend.record import Graph, Node, Ref, refs
+from mlc.frontend.report import UnsupportedCaseError
+
+if TYPE_CHECKING:
+    from mlc.frontend.aten import Scope
+
+Call = Callable[["Scope", list[Any]], Any]
+CALLS: dict[str, Call] = {}
+
+# Rows that hold for whole arrays where a subgraph is written for one element.
+_ELEMENTWISE = ("aten_pointwise", "aten_activation", "aten_index", "aten_create", "aten")
+
+
+def higher_order(*names: str) -> Callable[[Call], Call]:
+    """Registers the function for `higher_order.<name>`."""
+
+    def register(function: Call) -> Call:
+        for name in names:
+            CALLS[f"higher_order.{name}"] = function
+        return function
+
+    return register
+
+
+def is_elementwise(module: str) -> bool:
+    """Whether rows of this module may stand in a score_mod or mask_mod."""
+    return module.rsplit(".", 1)[-1] in _ELEMENTWISE
+
+
+@higher_order("wrap_with_set_grad_enabled", "wrap_with_autocast")
+def in_place(scope: Scope, args: list[Any]) -> Any:
+    """Regions that only switch gradients or autocasting: the dtypes in them are recorded already."""
+    first = next(position for position, arg in enumerate(args) if isinstance(arg, Graph))
+    return tuple(scope.inline(args[first], args[first + 1 :]))
+
+
+@higher_order("cond")
+def cond(scope: Scope, args: list[Any]) -> Any:
+    """Both branches are pure, finite work: choosing between their results is choosing between them."""
+    condition, then, other, operands = args
+    if isinstance(condition, bool):
+        return tuple(scope.inline(then if condition else other, operands))
+    pairs = zip(scope.inline(then, operands), scope.inline(other, operands), strict=True)
+    return tuple(scope.importer.builder.where(condition, a, b, a.dtype) for a, b in pairs)
+
+
+@higher_order("scan")
+def scan(scope: Scope, args: list[Any]) -> Any:
+    """Unrolled over its static leading dimension."""
+    graph, carries, sequences, shared = args
+    builder = scope.importer.builder
+    count = sequences[0].shape[0]
+    if not isinstance(count, int):
+        raise UnsupportedCaseError(f"a scan over a dynamic length ({count}); export it with a fixed length")
+    rows: list[list[Any]] = []
+    for step in range(count):
+        items = [builder.squeeze(builder.slice(x, 0, step, step + 1), 0) for x in sequences]
+        results = scope.inline(graph, [*carries, *items, *(shared or [])])
+        carries = results[: len(carries)]
+        rows.append(results[len(carries) :])
+    stacked = [builder.concat([builder.unsqueeze(x, 0) for x in column], 0) for column in zip(*rows, strict=True)]
+    return (*carries, *stacked)
+
+
+@higher_order("map_impl", "map")
+def map_(scope: Scope, args: list[Any]) -> Any:
+    graph, sequences, shared = args
+    return scan(scope, [graph, [], sequences, shared])
+
+
+# --- flex_attention ---
+
+
+def without_block_mask(node: Node) -> Node:
+    """The call without its block mask but for mask_mod: the rest is a hint, made by code that is dead without it."""
+    if node.target != "higher_order.flex_attention":
+        return node
+    args = list(node.args)
+    args[4] = [args[4][-1]]
+    return Node(node.target, args, node.kwargs, node.outputs, node.loc)
+
+
+@higher_order("flex_attention")
+def flex_attention(scope: Scope, args: list[Any]) -> Any:
+    """score_mod and mask_mod are taken for all scores at once: their index operands become [B,1,1,1] ... [1,1,1,K]."""
+    query, key, value, score_mod, [mask_mod], scale, _, score_captures, mask_captures = args[:9]
+    b: AtenBuilder = scope.importer.builder
+    batch, heads, queries, keys = (*query.shape[:3], key.shape[2])
+    places = []
+    for axis, size in enumerate((batch, heads, queries, keys)):
+        places.append(b.reshape(b.iota(size, "i32"), [size if i == axis else 1 for i in range(4)]))
+    [mask] = scope.inline(mask_mod, [*places, *(mask_captures or [])], is_elementwise=True)
+    mask = _of_rank_4(b, b.cast(mask, "bool"))
+    bias = _added_bias(scope, score_mod, places, score_captures or [])
+    if bias is not None:
+        if is_zero(bias):
+            return b.op("attention", query, key, value, mask, scale=float(scale), is_causal=False), None, None
+        combined = b.where(mask, _of_rank_4(b, b.cast(bias, query.dtype)), -math.inf, query.dtype)
+        return b.op("attention", query, key, value, combined, scale=float(scale), is_causal=False), None, None
+    key, value = (_all_heads(b, x, heads) for x in (key, value))
+    scores = b.mul(b.op("matmul", query, key, transpose_b=True), float(scale), query.dtype)
+    [scores] = scope.inline(score_mod, [scores, *places, *(score_captures or [])], is_elementwise=True)
+    shape = [batch, heads, queries, keys]
+    scores = b.where(mask, b.expand(b.cast(scores, query.dtype), shape), -math.inf, query.dtype)
+    # A row with nothing visible gives NaN, which the mask turns into zeros.
+    weights = b.where(mask, b.op("softmax", scores, axis=3), 0, query.dtype)
+    return b.op("matmul", weights, value), None, None
+
+
+class _Zero:
+    """The bias of a score_mod that returns the score."""
+
+
+def is_zero(bias: Any) -> bool:
+    return isinstance(bias, _Zero)
+
+
+def _added_bias(scope: Scope, graph: Graph, places: list[Any], captures: list[Any]) -> Any:
+    """What score_mod adds to the score, if that is all it does; None otherwise."""
+    score = graph.inputs[0].name if isinstance(graph.inputs[0], Ref) else ""
+    output = graph.outputs[0]
+    if isinstance(output, Ref) and output.name == score:
+        return _Zero()
+    users = [node for node in graph.nodes if any(ref.name == score for ref in node.inputs())]
+    last = graph.nodes[-1] if graph.nodes else None
+    if users != [last] or last is None or last.target != "aten.add.Tensor" or last.kwargs or len(last.args) != 2:
+        return None
+    if output != Ref(last.outputs[0]):
+        return None
+    [other] = [arg for arg in last.args if arg != Ref(score)] or [None]
+    if not isinstance(other, Ref) or sum(1 for _ in refs(last.args)) != 2:
+        return None
+    inner = Graph(graph.inputs, [other], graph.nodes[:-1], graph.values)
+    placeholder = places[0]  # score_mod reads its score in the last node only
+    return scope.inline(inner, [placeholder, *places, *captures], is_elementwise=True)[0]
+
+
+def _of_rank_4(b: AtenBuilder, x: Any) -> Any:
+    return b.reshape(x, [1] * (4 - len(x.shape)) + list(x.shape))
+
+
+def _all_heads(b: AtenBuilder, x: Any, heads: Any) -> Any:
+    """Key or value heads, each repeated for the query heads that share it."""
+    batch, own, keys, depth = x.shape
+    if own == heads:
+        return x
+    group = heads // own
+    wide = b.expand(b.reshape(x, [batch, own, 1, keys, depth]), [batch, own, group, keys, depth])
+    return b.reshape(wide, [batch, heads, keys, depth])
+
+
+@higher_order("flat_apply")
+def flat_apply(scope: Scope, args: list[Any]) -> Any:
+    """Reading a captured tensor at computed places, which export wraps in a function of its own."""
+    if not any(isinstance(arg, str) and "ModIndex" in arg for arg in args):
+        raise UnsupportedCaseError("a wrapped function other than indexing")
+    tensors = [arg for arg in args if arg is not None and not isinstance(arg, str)]
+    return index(scope.importer.builder, tensors[0], tensors[1:])
