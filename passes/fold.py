@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from mlir import ir
 
-from mlc.dialects import reference
+from mlc.dialects import dims, reference
 from mlc.dialects.build import attrs_of, definition_of, operands_of, type_of
 from mlc.dialects.builder import SMALL_CONSTANT_ELEMENTS, OpBuilder, Value
 from mlc.dialects.weights import WeightStore, store_of
@@ -35,14 +35,20 @@ def array_of(value: ir.Value, store: WeightStore) -> np.ndarray:
     return store.get(attrs["name"]) if source.name == "mlc.weight" else attrs["value"]
 
 
+def _is_symbolic(value: object) -> bool:
+    return isinstance(value, dims.Dim) or (isinstance(value, list) and any(isinstance(v, dims.Dim) for v in value))
+
+
 def _foldable(operation: ir.Operation) -> bool:
     definition = definition_of(operation)
     if definition.name in ("constant", "weight", "random_uniform") or not all(type_of(r).is_static for r in operation.results):
         return False
+    if any(_is_symbolic(v) for v in attrs_of(operation).values()):
+        return False
     elements = sum(type_of(r).elements for r in operation.results)
     operands = list(operation.operands)
     if not operands:  # full, iota, dim_value: small ones help others fold; large ones are cheaper computed
-        return elements <= SMALL_CONSTANT_ELEMENTS and all(not isinstance(v, str) for v in attrs_of(operation).get("shape", []))
+        return elements <= SMALL_CONSTANT_ELEMENTS
     if not all(constant_source(v) is not None for v in operands):
         return False
     return elements <= max(sum(type_of(v).elements for v in operands), _LARGEST_GROWTH_ELEMENTS)

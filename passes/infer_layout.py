@@ -33,6 +33,17 @@ def to_first(rank: int) -> list[int]:
     return [0, rank - 1, *range(1, rank - 1)]
 
 
+# Marks the transposes that this pass may move: in rank 3 the two directions look the same, and a model has its own.
+_MARK = "mlc.from_channels_last"
+
+
+def _back(builder: OpBuilder, value: Value, rank: int) -> ir.Value:
+    """`value` with the channels second again, marked."""
+    result = builder.transpose(value, perm=to_first(rank)).ir
+    result.owner.attributes[_MARK] = ir.UnitAttr.get()
+    return result
+
+
 def _convert(operation: ir.Operation) -> list[ir.Value] | None:
     """The op in channels-last layout between transposes."""
     attrs = attrs_of(operation)
@@ -45,15 +56,12 @@ def _convert(operation: ir.Operation) -> list[ir.Value] | None:
     attrs["layout"] = "nhwc"
     results = builder.op(definition_of(operation).name, last, *[None if o is None else Value(o) for o in others], **attrs)
     results = results if isinstance(results, tuple) else (results,)
-    return [builder.transpose(r, perm=to_first(rank)).ir for r in results]
+    return [_back(builder, r, rank) for r in results]
 
 
 def _is_layout_transpose(value: ir.Value) -> ir.Operation | None:
     operation = producer(value, "transpose")
-    if operation is None:
-        return None
-    perm = attrs_of(operation)["perm"]
-    return operation if len(perm) >= 3 and perm == to_first(len(perm)) else None
+    return operation if operation is not None and _MARK in operation.attributes else None
 
 
 def _sink(operation: ir.Operation, store: WeightStore) -> list[ir.Value] | None:
@@ -76,7 +84,7 @@ def _sink(operation: ir.Operation, store: WeightStore) -> list[ir.Value] | None:
     else:
         return None
     result = builder.op(definition.name, *operands, **attrs)
-    return [builder.transpose(result, perm=to_first(rank)).ir]
+    return [_back(builder, result, rank)]
 
 
 def _permuted_attrs(name: str, attrs: dict, rank: int) -> dict:

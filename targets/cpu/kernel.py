@@ -258,7 +258,7 @@ class Kernel:
         if isinstance(offset, int):
             if offset == 0:
                 return pointer
-            if -(2**31) < offset < 2**31:
+            if abs(offset) < _LARGEST_CONSTANT_INDEX:
                 return llvm.getelementptr(pointer_type(), pointer, [], [offset], element, None)
         return llvm.getelementptr(pointer_type(), pointer, [self.number(offset)], [_DYNAMIC], element, None)
 
@@ -403,6 +403,8 @@ class Kernel:
 
 
 _DYNAMIC = -(2**31)
+# getelementptr keeps constant indices in 29 signed bits.
+_LARGEST_CONSTANT_INDEX = 2**28
 
 
 def _full(k: Kernel, index: list[Ix], *, shape, value, dtype) -> Val:

@@ -22,6 +22,8 @@ from .lower import LoweredKernel, declare_function, open_function
 
 _FAIL_INPUT_DIM, _FAIL_SYMBOL_RANGE, _FAIL_SYMBOL_CLASH = 1, 2, 3
 _DYNAMIC = -(2**31)
+# getelementptr keeps constant indices in 29 signed bits.
+_LARGEST_CONSTANT_INDEX = 2**28
 
 
 class LayoutError(ValueError):
@@ -79,7 +81,7 @@ class _Emitter:
         return self.element(base, offset, ir.IntegerType.get_signless(8))
 
     def element(self, base: ir.Value, index: Number, type_: ir.Type) -> ir.Value:
-        if isinstance(index, int) and abs(index) < 2**31:
+        if isinstance(index, int) and abs(index) < _LARGEST_CONSTANT_INDEX:
             return base if index == 0 else llvm.getelementptr(pointer_type(), base, [], [index], type_, None)
         return llvm.getelementptr(pointer_type(), base, [self.arith.value(index)], [_DYNAMIC], type_, None)
 
