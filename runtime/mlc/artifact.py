@@ -13,6 +13,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -153,14 +154,14 @@ def write_artifact(
     if not isinstance(path_or_file, str | os.PathLike):
         return _write(path_or_file, meta, targets, info, weights, signature)
     path = os.fspath(path_or_file)
-    partial = f"{path}.{os.getpid()}.part"
+    part = f"{path}.{os.getpid()}.part"
     try:
-        with open(partial, "wb") as file:
+        with open(part, "wb") as file:
             total_bytes = _write(file, meta, targets, info, weights, signature)
-        os.replace(partial, path)
+        os.replace(part, path)
     finally:
-        if os.path.exists(partial):
-            os.unlink(partial)
+        if os.path.exists(part):
+            os.unlink(part)
     return total_bytes
 
 
@@ -191,10 +192,10 @@ def _write(
         add(TARGET, index, target.info.name, pack_target(target.info))
         add(CODE, index, target.info.name, target.code)
     if weights:
-        blobs.append((WEIGHTS, ALL_TARGETS, "weights", lambda: chunk_parts(weights)))
+        blobs.append((WEIGHTS, ALL_TARGETS, "weights", partial(chunk_parts, weights)))
     for index, target in enumerate(targets):
         if target.weights:
-            blobs.append((WEIGHTS, index, target.info.name, lambda chunks=target.weights: chunk_parts(chunks)))
+            blobs.append((WEIGHTS, index, target.info.name, partial(chunk_parts, target.weights)))
     text = json.dumps(info, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
     add(INFO, ALL_TARGETS, "info", text.encode())
     if signature is not None:
@@ -237,7 +238,7 @@ def _byte_view(part: Any) -> memoryview:
     array = np.asarray(part)
     if not array.flags.c_contiguous:
         raise FormatError("weights must be C-contiguous")
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
 def chunk_parts(chunks: Sequence[Chunk]) -> Iterator[Any]:
@@ -273,7 +274,8 @@ def pack_meta(meta: Meta) -> bytes:
         if not 0 <= symbol.min <= symbol.max < 2**63:
             raise FormatError(f"symbol {symbol.name} has range {symbol.min}..{symbol.max}")
         symbols += _SYMBOL.pack(*put(symbol.name), symbol.min, symbol.max)
-    tensors, dims = b"", []
+    tensors = b""
+    dims: list[int] = []
     for tensor in (*meta.inputs, *meta.outputs):
         if tensor.dtype not in DTYPES:
             raise FormatError(f"tensor {tensor.name}: unknown dtype {tensor.dtype!r}")
@@ -335,7 +337,7 @@ def _name_bytes(name: str, limit: int) -> bytes:
 def read_artifact(path_or_bytes: str | os.PathLike[str] | bytes | memoryview, verify: bool = True) -> Artifact:
     """Takes a file apart for tools; maps a path. Raises: FormatError, saying what is wrong."""
     if isinstance(path_or_bytes, str | os.PathLike):
-        data = memoryview(np.memmap(path_or_bytes, dtype=np.uint8, mode="r"))  # type: ignore[call-overload]
+        data = memoryview(np.memmap(path_or_bytes, dtype=np.uint8, mode="r"))  # type: ignore[arg-type]
     else:
         data = memoryview(path_or_bytes).cast("B")
     if len(data) < _HEADER.size or bytes(data[:8]) != MAGIC:

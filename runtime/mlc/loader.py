@@ -396,7 +396,7 @@ class _Session:
         self, out: Sequence[Any], copies: list[tuple[Any, np.ndarray[Any, Any]]]
     ) -> list[np.ndarray[Any, Any]]:
         """Arrays to compute into: the caller's where their layout allows, else others that are copied afterwards."""
-        results = []
+        results: list[np.ndarray[Any, Any]] = []
         rows = zip(self._outputs, self._output_shapes, self._output_dtypes, strict=True)
         for leaf, (row, shape, dtype) in zip(out, rows, strict=True):
             array = self._out_array(row, leaf)

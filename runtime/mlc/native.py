@@ -208,7 +208,7 @@ class Checksum:
 @cache
 def feature_names(arch: int) -> tuple[str, ...]:
     """CPU features of an arch code that an artifact can ask for; the index is the file's bit."""
-    names = []
+    names: list[str] = []
     while (name := library().mlc_feature_name(arch, len(names))) is not None:
         names.append(name.decode())
     return tuple(names)
