@@ -182,6 +182,8 @@ def _program(source: str, document: dict[str, Any], archive: _Archive) -> Progra
         for name, limits in document.get("range_constraints", {}).items()
     }
     program = Program(source, graph, inputs, outputs, symbols, weights)
+    if trees := document.get("mlc_trees"):  # a file that pt2_save.py wrote
+        program.input_tree, program.output_tree = trees["input"], trees["output"]
     signature = next((e["signature"] for e in module["module_call_graph"] if e["fqn"] == ""), None)
     if signature is not None:
         fields = {k: v["field_names"] for k, v in module.get("treespec_namedtuple_fields", {}).items()}
@@ -201,7 +203,7 @@ def _input_spec(spec: dict[str, Any], graph: Graph, archive: _Archive) -> Input:
         case "tensor_constant":
             return Input("constant", body["arg"]["name"], body["tensor_constant_name"])
         case "constant_input":
-            return Input("fixed", body["name"], value=next(iter(body["value"].values())) if body["value"] else None)
+            return Input("fixed", body["name"], value=_arg(body["value"]))
         case "user_input":
             arg = _arg(body["arg"])
             return Input("user", arg.name) if isinstance(arg, Ref) else Input("fixed", "", value=arg)
@@ -303,7 +305,7 @@ def _arg(body: dict[str, Any]) -> Arg:
             return [[Ref(item["name"]) for item in row] for row in value]
         case "as_optional_tensor":
             return _arg(value)
-        case "as_optional_tensors" | "as_sym_ints" | "as_sym_bools" | "as_sym_floats":
+        case "as_list" | "as_optional_tensors" | "as_sym_ints" | "as_sym_bools" | "as_sym_floats":
             return [_arg(item) for item in value]
         case "as_sym_int" | "as_sym_bool" | "as_sym_float":
             return _arg(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ F = torch.nn.functional
 from mlc.dialects.reference import run_function  # noqa: E402
 from mlc.frontend.aten import import_program  # noqa: E402
 from mlc.frontend.exported_program import read_exported_program  # noqa: E402
+from mlc.frontend.pt2 import read_pt2  # noqa: E402
+from mlc.frontend.pt2_save import save  # noqa: E402
 from mlc.frontend.report import UnsupportedError  # noqa: E402
 from torch_exports import Functions, assert_same, export, flat, imported_results  # noqa: E402
 
@@ -83,6 +86,41 @@ class Control(torch.nn.Module):
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_subgraphs(sign: float) -> None:
     _same_as_eager(Control(), sign * torch.ones(3, 4))
+
+
+class Flex(torch.nn.Module):
+    """The forms of flex_attention: mask alone, an added bias, any other function of the score, grouped heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("slopes", torch.tensor([0.5, 0.25, 0.1, 0.05]))
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        slopes = self.slopes
+        window = create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < 5), None, None, 16, 16, device="cpu")
+        return (
+            flex_attention(q, k, v, block_mask=window, enable_gqa=True),
+            flex_attention(q, k, v, lambda s, b, h, i, j: s + slopes[h] * (j - i), window, enable_gqa=True),
+            flex_attention(q, k, v, lambda s, b, h, i, j: 20 * torch.tanh(s / 20), window, enable_gqa=True),
+            flex_attention(q, k, v, enable_gqa=True),
+        )
+
+
+def test_flex_attention() -> None:
+    torch.manual_seed(0)
+    _same_as_eager(Flex(), torch.randn(2, 4, 16, 8), torch.randn(2, 2, 16, 8), torch.randn(2, 2, 16, 8))
+
+
+def test_flex_attention_survives_saving(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(2, 4, 16, 8), torch.randn(2, 2, 16, 8), torch.randn(2, 2, 16, 8)
+    program = export(Flex(), inputs)
+    save(program, tmp_path / "flex.pt2")
+    found = run_function(import_program(read_pt2(tmp_path / "flex.pt2")).module, [x.numpy() for x in inputs])
+    for result, wanted in zip(found, imported_results(program, inputs), strict=True):
+        np.testing.assert_array_equal(result, wanted)
 
 
 class Decomposed(torch.nn.Module):

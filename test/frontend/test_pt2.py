@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mlc.dialects import dims
 from mlc.frontend.pt2 import read_pt2
-from mlc.frontend.record import Input, ReadError, Ref, call_tree, tree_of, user_loc
+from mlc.frontend.record import Input, Program, ReadError, Ref, call_tree, tree_of, user_loc
 from mlc.frontend.symexpr import read_expr
 
 torch = pytest.importorskip("torch")
@@ -96,9 +97,16 @@ def test_same_record_as_from_memory(program: tuple[Path, object]) -> None:
     assert [(n.target, n.outputs, n.loc) for n in read.graph.nodes] == [
         (n.target, n.outputs, n.loc) for n in walked.graph.nodes
     ]
-    assert (read.graph.values, read.inputs, read.symbols) == (walked.graph.values, walked.inputs, walked.symbols)
+    assert (read.inputs, read.symbols) == (walked.inputs, walked.symbols)
+    assert _types(read) == _types(walked)
     assert (read.input_tree, read.output_tree) == (walked.input_tree, walked.output_tree)
     assert [str(o.arg) for o in read.outputs] == [str(o.arg) for o in walked.outputs]
+
+
+def _types(program: Program) -> dict[str, object]:
+    """Every tensor's type, with sizes in canonical form: sympy spells one sum in several orders."""
+    tensors = {name: value for name, value in program.graph.values.items() if value.shape is not None}
+    return {name: (value.dtype, [dims.parse(str(size)) for size in value.shape]) for name, value in tensors.items()}
 
 
 def _refusal(path: Path) -> str:
@@ -179,6 +187,33 @@ def test_symbolic_sizes(text: str, expected: object) -> None:
 def test_refuses_other_expressions(text: str) -> None:
     with pytest.raises(ReadError, match="symbolic size"):
         read_expr(text)
+
+
+def test_saved_program_reads_back(program: tuple[Path, object], tmp_path: Path) -> None:
+    from mlc.frontend.exported_program import read_exported_program
+    from mlc.frontend.pt2_save import save
+
+    save(program[1], tmp_path / "saved.pt2")
+    save(program[1], tmp_path / "again.pt2")
+    assert (tmp_path / "saved.pt2").read_bytes() == (tmp_path / "again.pt2").read_bytes()
+    read, walked = read_pt2(tmp_path / "saved.pt2"), read_exported_program(program[1])
+    assert read.graph == walked.graph
+    assert (read.inputs, read.outputs, read.symbols) == (walked.inputs, walked.outputs, walked.symbols)
+    assert (read.input_tree, read.output_tree) == (walked.input_tree, walked.output_tree)
+    for name, weight in walked.weights.items():
+        np.testing.assert_array_equal(read.weights[name].array().astype("f4"), weight.array().astype("f4"))
+
+
+def test_an_argument_left_out_is_none(tmp_path: Path) -> None:
+    class Optional(torch.nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+            return x if mask is None else x * mask
+
+    exported = torch.export.export(Optional(), (torch.ones(2), None), strict=False)
+    torch.export.save(exported, tmp_path / "optional.pt2")
+    record = read_pt2(tmp_path / "optional.pt2")
+    assert record.inputs[1].kind == "fixed" and record.inputs[1].value is None
+    assert record.input_tree["keys"] == ["x", "mask"] and record.input_tree["items"][1]["kind"] == "none"
 
 
 def test_user_loc_prefers_the_users_own_frame() -> None:
