@@ -20,7 +20,7 @@ from mlc.dialects import build, types
 from mlc.dialects import dims as size_dims
 from mlc.dialects.dims import Dim, Size
 from mlc.dialects.op import OpError
-from mlc.frontend import onnx_control, onnx_fold
+from mlc.frontend import onnx_control, onnx_fold, onnx_sequences
 from mlc.frontend.graph import SMALL_CONSTANT_ELEMENTS, GraphBuilder, Value
 from mlc.frontend.onnx_ops import (
     ByDefinitionError,
@@ -132,7 +132,10 @@ class Importer:
         outputs = []
         for info in self.model.graph.outputs:
             self.g.at(self.file, 0, f"output '{info.name}'")
-            outputs.append((info.name, self.materialize(scope.get(info.name), info.name)))
+            try:
+                outputs.append((info.name, self.materialize(scope.get(info.name), info.name)))
+            except UnsupportedNodeError as error:
+                raise OnnxError(f"output {error}; only tensors can be outputs") from error
         used = {s for t in self.g.block.arguments for size in build.type_of(t).shape for s in size_dims.symbols(size)}
         self.g.symbols = {name: range_ for name, range_ in self.names.ranges.items() if name in used}
         return self.g.finish(outputs)
@@ -181,6 +184,8 @@ class Importer:
     def run_node(self, node: Node, inputs: list[Any], scope: Scope) -> Sequence[Any]:
         """The outputs of one node."""
         control = onnx_control.CONTROL.get(node.op) if not node.domain else None
+        if control is None and any(isinstance(x, onnx_sequences.Items) for x in inputs) and node.op != "Identity":
+            raise UnsupportedNodeError("a sequence as input")
         row_ = find_row(node)
         if any(x is FAILED for x in inputs):
             if row_ is None and control is None and one_to_one(node) is None and self.function_of(node, inputs) is None:
@@ -305,6 +310,11 @@ def _as_list(result: Any) -> list[Any]:
     return list(result) if isinstance(result, tuple | list) else [result]
 
 
+def _constants(size: Size) -> list[int]:
+    """The numbers in an expression."""
+    return [int(text) for text in re.findall(r"(?<![\w])-?\d+", str(size))]
+
+
 class _SymbolNames:
     """Symbols of the inputs' dimensions: identifier-safe names, ranges, and which of them turned out to be others."""
 
@@ -364,7 +374,8 @@ class _SymbolNames:
         """Makes two sizes one.
 
         A symbol that occurs once, and alone in its term, is solved for. A chain of halvings that meets its doublings
-        again only for multiples of a power of two makes the dimension such a multiple.
+        again only for multiples of a power of two makes the dimension such a multiple. A size that must equal itself
+        clamped, as where a table of positions ends, narrows the range.
 
         Raises: OnnxError where neither does it.
         """
@@ -377,12 +388,28 @@ class _SymbolNames:
             if isinstance(slope, int) and abs(slope) == 1 and rest_is_free:
                 self._replace(name, zero * -slope)
                 return
+        if self._narrow(a, b) or self._narrow(b, a):
+            return
         for name in size_dims.symbols(difference):
             for factor in (2, 4, 8, 16, 32, 64, 128, 256):
                 if size_dims.substitute(difference, {name: size_dims.symbol(name) * factor}) == 0:
                     self._make_multiple(name, factor)
                     return
         raise OnnxError(f"the model needs sizes {a} and {b} to be equal; fix their dimensions with dims=")
+
+    def _narrow(self, clamped: Size, size: Size) -> bool:
+        """Where `clamped` is min(c, size) or max(c, size): narrows the symbol's range to where that is `size`."""
+        for name in size_dims.symbols(size):
+            offset = size - size_dims.symbol(name)
+            low, high = self.ranges[name]
+            for bound in _constants(clamped) if isinstance(offset, int) else ():
+                if size_dims.minimum(bound, size) == clamped and bound - offset >= low:
+                    self.ranges[name] = (low, min(high, bound - offset))
+                    return True
+                if size_dims.maximum(bound, size) == clamped and bound - offset <= high:
+                    self.ranges[name] = (max(low, bound - offset), high)
+                    return True
+        return False
 
     def _make_multiple(self, name: str, factor: int) -> None:
         """Restricts a dimension to multiples: it becomes factor * a new symbol, `<name>_div<factor>`."""

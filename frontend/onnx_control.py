@@ -60,12 +60,23 @@ def _if(importer: Importer, node: Node, inputs: list[Any], scope: Scope) -> list
     if isinstance(condition, Known):
         branch = "then_branch" if condition.array.reshape(-1)[0] else "else_branch"
         return _run(importer, node.attrs[branch], scope, [])
+    if _is_guarded_squeeze(node):
+        return _run(importer, node.attrs["then_branch"], scope, [])
     yes = _run(importer, node.attrs["then_branch"], scope, [])
     no = _run(importer, node.attrs["else_branch"], scope, [])
     importer.locate(node)
     call = Call(importer, node, importer.sizes)
     flag = call.shaped(condition, [])
     return [_select(importer, call, flag, a, b, name) for a, b, name in zip(yes, no, node.outputs, strict=True)]
+
+
+def _is_guarded_squeeze(node: Node) -> bool:
+    """What torch's exporter makes of `squeeze`: If(size == 1, Squeeze(x), x).
+
+    Two ranks cannot both fit what follows, and the model was traced with the squeezed one.
+    """
+    yes, no = (node.attrs[name].nodes for name in ("then_branch", "else_branch"))
+    return bool(yes and no) and yes[-1].op == "Squeeze" and len(no) == 1 and no[0].op == "Identity"
 
 
 def _select(importer: Importer, call: Call, flag: Value, yes: Any, no: Any, name: str) -> Any:

@@ -113,6 +113,14 @@ def _leaky_relu(c: Call, x: Value) -> Value:
 
 
 @row("PRelu")
+def _prelu_by_channel(c: Call, x: Value, slope: Value) -> Value:
+    """Before operator set 7 a vector of slopes runs along the channels."""
+    if len(slope.shape) == 1 and len(x.shape) > 2:
+        slope = c.shaped(slope, [slope.shape[0]] + [1] * (len(x.shape) - 2))
+    return _prelu(c, x, slope)
+
+
+@row("PRelu", since=7)
 def _prelu(c: Call, x: Value, slope: Value) -> Value:
     return c.where(c.lt(x, c.scalar(0, x)), c.mul(x, slope), x)
 

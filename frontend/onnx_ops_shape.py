@@ -9,7 +9,7 @@ import numpy as np
 from mlc.dialects import types
 from mlc.frontend.onnx_fold import shape_of
 from mlc.frontend.onnx_ops import Call, row
-from mlc.frontend.shape_values import Known, product, resolve_reshape
+from mlc.frontend.shape_values import Known, is_linear, product, resolve_reshape
 
 if TYPE_CHECKING:
     from mlc.frontend.graph import Value
@@ -41,7 +41,10 @@ def _squeeze(c: Call, x: Value, axes: Known = None) -> Value:
     else:
         drop = c.axes(x, given)
         for axis in drop:
-            c.same_size(x.shape[axis], 1)
+            if is_linear(x.shape[axis]):
+                c.same_size(x.shape[axis], 1)
+            else:  # such as a number of frames, which is 1 for the lengths that the model is meant for
+                x = c.sliced(x, axis, 0, 1)
     return c.shaped(x, [size for i, size in enumerate(x.shape) if i not in drop])
 
 

@@ -164,6 +164,12 @@ def is_symbolic(value: Any) -> bool:
     return isinstance(plain(value), Dim | Ratio)
 
 
+def is_linear(size: Any) -> bool:
+    """Whether a size is a sum of multiples of symbols, so that an equation with it can be solved."""
+    terms = size.terms if isinstance(size, Dim) else ()
+    return all(len(atoms) <= 1 and all(atom.kind == "sym" for atom in atoms) for atoms, _ in terms)
+
+
 # --- arithmetic and questions over ranges ---
 
 

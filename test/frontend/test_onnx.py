@@ -102,6 +102,17 @@ def test_halving_and_doubling_makes_a_dimension_a_multiple():
     assert '["1", "1", "2*h_div2", "2*w_div2"]' in str(module)
 
 
+def test_a_table_of_positions_bounds_the_length():
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], start=1, end=2),
+        helper.make_node("Slice", ["table", "zero", "s", "zero"], ["rows"]),
+        helper.make_node("Add", ["x", "rows"], ["y"]),
+    ]
+    weights = [numpy_helper.from_array(data(20, 3), "table"), ints("zero", 0)]
+    module = assert_like_ort(model(nodes, [tensor("x", 2, "n", 3)], [unknown("y")], weights), data(2, 7, 3))
+    assert "n = array<i64: 1, 20>" in str(module)
+
+
 # --- shape arithmetic ---
 
 
@@ -202,6 +213,33 @@ def test_functions_with_attributes_are_inlined():
     sets.append(helper.make_opsetid("own", 1))
     proto = helper.make_model(graph, functions=[function], opset_imports=sets, ir_version=8)
     assert_like_ort(proto, data(5))
+
+
+def test_squeeze_of_a_frame_count_and_its_guard():
+    """A length of 8 gives one frame; the exporter guards the squeeze by comparing the count with 1."""
+    squeezed = helper.make_graph([helper.make_node("Squeeze", ["f", "axis"], ["a"])], "then", [], [unknown("a")])
+    kept = helper.make_graph([helper.make_node("Identity", ["f"], ["b"])], "else", [], [unknown("b")])
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["f"], kernel_shape=[8], strides=[8]),
+        helper.make_node("Shape", ["f"], ["s"], start=2),
+        helper.make_node("Equal", ["s", "one"], ["c"]),
+        helper.make_node("If", ["c"], ["q"], then_branch=squeezed, else_branch=kept),
+        helper.make_node("MatMul", ["q", "w"], ["y"]),
+    ]
+    weights = [ints("axis", 2), ints("one", 1), numpy_helper.from_array(data(4, 2), "w")]
+    assert_like_ort(model(nodes, [tensor("x", 3, 4, "n")], [unknown("y")], weights), data(3, 4, 8))
+
+
+def test_sequences_are_gone_after_import():
+    nodes = [
+        helper.make_node("SplitToSequence", ["x"], ["s"], axis=1, keepdims=0),
+        helper.make_node("SequenceErase", ["s", "one"], ["t"]),
+        helper.make_node("SequenceInsert", ["t", "z"], ["u"]),
+        helper.make_node("SequenceAt", ["u", "one"], ["v"]),
+        helper.make_node("ConcatFromSequence", ["u"], ["w"], axis=0),
+    ]
+    inputs = [tensor("x", 2, 3), tensor("z", 2)]
+    assert_like_ort(model(nodes, inputs, [unknown("v"), unknown("w")], [scalar("one", 1)]), data(2, 3), data(2))
 
 
 def test_loop_of_known_length():
