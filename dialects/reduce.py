@@ -25,13 +25,14 @@ class Fold:
 
     `combine(accumulator, x)` takes `x` cast to `dtype`; it is associative and commutative (floats: but for rounding),
     and joins two accumulators as well. `finish(accumulator, count)` takes the count as an integer or as a `dtype`, and
-    gives the result's element type.
+    gives the result's element type. `rounds`: whether combining floats rounds.
     """
 
     initial: int | float
     combine: Callable[[Val, Val], Val]
     finish: Callable[[Val, Val], Val]
     dtype: str
+    rounds: bool = False
 
 
 def accumulator_dtype(dtype: str) -> str:
@@ -69,9 +70,12 @@ def _reduce_at(definition: OpDef) -> Callable[..., Val]:
         fold: Fold = definition.rules["combine"](k.dtype(x), k.dtype(x))
         position = operand_index(k, index, len(shape), axes, keepdims)
 
+        # One chain of roundings an element: in f64 it is as exact as a sum in pieces, and memory is what it waits for.
+        wide = "f64" if fold.rounds and fold.dtype == "f32" else fold.dtype
+
         def nest(remaining: Sequence[int], accumulator: list[Val]) -> list[Val]:
             if not remaining:
-                return [fold.combine(accumulator[0], k.read(x, list(position)).cast(fold.dtype))]
+                return [fold.combine(accumulator[0], k.read(x, list(position)).cast(wide))]
 
             def body(i: Any, carried: list[Val]) -> list[Val]:
                 position[remaining[0]] = i
@@ -79,11 +83,11 @@ def _reduce_at(definition: OpDef) -> Callable[..., Val]:
 
             return k.loop(shape[remaining[0]], accumulator, body)
 
-        (total,) = nest(sorted(axes), [k.splat(k.constant(fold.initial, fold.dtype))])
+        (total,) = nest(sorted(axes), [k.splat(k.constant(fold.initial, wide))])
         count: Any = 1
         for axis in axes:
             count = count * shape[axis]
-        return fold.finish(total, k.size_val(count, "i64"))
+        return fold.finish(total.cast(fold.dtype), k.size_val(count, "i64"))
 
     return at
 
@@ -95,8 +99,10 @@ def reduction(definition: OpDef) -> OpDef:
     return definition
 
 
-def _fold(initial: int | float, combine: Callable[[Val, Val], Val], dtype: str, result: str) -> Fold:
-    return Fold(initial, combine, lambda total, count: total.cast(result), accumulator_dtype(dtype))
+def _fold(
+    initial: int | float, combine: Callable[[Val, Val], Val], dtype: str, result: str, rounds: bool = False
+) -> Fold:
+    return Fold(initial, combine, lambda total, count: total.cast(result), accumulator_dtype(dtype), rounds)
 
 
 def _wide(x: np.ndarray) -> np.ndarray:
@@ -118,7 +124,7 @@ def sum_(x: N[*S], *, axes: list[int], keepdims: bool = False) -> N[*R]:
 
 @sum_.rule("combine")
 def _(dtype: str, result: str) -> Fold:
-    return _fold(0, lambda a, x: a + x, dtype, result)
+    return _fold(0, lambda a, x: a + x, dtype, result, rounds=True)
 
 
 @op("reduce")
@@ -131,7 +137,7 @@ def prod(x: N[*S], *, axes: list[int], keepdims: bool = False) -> N[*R]:
 
 @prod.rule("combine")
 def _(dtype: str, result: str) -> Fold:
-    return _fold(1, lambda a, x: a * x, dtype, result)
+    return _fold(1, lambda a, x: a * x, dtype, result, rounds=True)
 
 
 @op("reduce")
@@ -153,7 +159,7 @@ def mean(x: N[*S], *, axes: list[int], keepdims: bool = False) -> N[*R]:
 def _(dtype: str, result: str) -> Fold:
     info = DTYPES[dtype]
     wide = accumulator_dtype(dtype) if info.is_float else "u64" if info.kind == "u" else "i64"
-    return Fold(0, lambda a, x: a + x, lambda total, count: (total / count.cast(wide)).cast(result), wide)
+    return Fold(0, lambda a, x: a + x, lambda total, count: (total / count.cast(wide)).cast(result), wide, rounds=True)
 
 
 @op("reduce")

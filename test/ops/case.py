@@ -93,8 +93,8 @@ def epsilon(dtype: str) -> float:
 def tolerance(dtype: str, length: int = 1, magnitude: float = 0.0, ulps: float = 4.0) -> Tolerance:
     """What rounding can make of a result with `length` terms of at most `magnitude`, accumulated in f32 or wider.
 
-    Relative: `ulps` roundings of the result. Absolute: each term and each partial sum is rounded once; partial sums of
-    terms of either sign grow as the root of their number, so do the errors' sum over them; plus the least denormals.
+    Relative: `ulps` roundings of the result. Absolute: each term and each partial sum is rounded once; partial sums
+    of terms of either sign grow as the root of their number, so do the errors over them; plus the least denormals.
     """
     if not DTYPES[dtype].is_float:
         return Tolerance(0.0, 0.0)
