@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +18,13 @@ from mlc.dialects.build import type_of
 from mlc.dialects.machine import Machine
 from mlc.dialects.types import TensorType
 from mlc.passes.base import run_pipeline
+from mlc.passes.check_memory_plan import peak_live_bytes
 from mlc.passes.pipeline import pipeline
+from mlc.passes.plan_memory import TYPICAL_SIZE
 from mlc.targets.cpu import CpuCode, compile_cpu, symbol_ranges
+from mlc.targets.cpu.objects import clang_flags
 from mlc.targets.machines import find_machine
+from mlc.targets.tools import run_tool
 
 Watch = Callable[[str], None]
 
@@ -192,10 +198,69 @@ class _Lazy:
         return self._weight.array()
 
 
+def write_form(
+    model: Any, target: str, form: str, output: Path | None, *, symbols: Mapping[str, Any] | None = None,
+    watch: Watch | None = None,
+) -> tuple[dict[str, int], int]:
+    """Writes what lies before an artifact: "static" (model.o, model.h, weights), "asm", "llvm" or "mlir" text.
+
+    Returns files with their bytes, and the count of kernel launches. Raises CompileError, and the compiler's errors.
+    """
+    machine = find_machine(target)
+    source = import_model(model, symbols=symbols)
+    stem = Path(model).stem if isinstance(model, str | os.PathLike) else "model"
+    with tempfile.TemporaryDirectory(prefix="mlc-") as scratch:
+        code = compile_module(source.module, machine, dump_dir=Path(scratch), watch=watch)
+        work = Path(scratch) / "L2"
+        if form == "static":
+            built = _target(source.module, machine, code)
+            files = _write_static(output or Path("."), stem, describe(source.module), built, machine)
+        else:
+            files = [_write_text(output, stem, form, work, machine)]
+    return {str(f): f.stat().st_size for f in files}, len(code.launches)
+
+
+def _write_static(folder: Path, stem: str, meta: container.Meta, target: container.Target, machine: Machine) -> list[Path]:
+    from mlc.firmware import write_static
+
+    folder.mkdir(parents=True, exist_ok=True)
+    name = re.sub(r"\W", "_", stem)
+    assembly, header, weights = write_static(folder, name if name[0].isalpha() else f"m{name}", meta, target)
+    target_object = assembly.with_suffix(".o")
+    run_tool(["clang", "-target", machine.triple, "-c", str(assembly), "-o", str(target_object)])
+    assembly.unlink()
+    return [target_object, header, weights]
+
+
+_ENDINGS = {"asm": ".s", "llvm": ".ll", "mlir": ".mlir"}
+
+
+def _write_text(output: Path | None, stem: str, form: str, work: Path, machine: Machine) -> Path:
+    """All modules of the L2 folder as one text; parts are divided by a comment with their name."""
+    ending = _ENDINGS[form]
+    if form == "asm":
+        for source in sorted(work.glob("*.ll")):
+            run_tool(["clang", *clang_flags(machine), "-S", str(source), "-o", str(source.with_suffix(".s"))])
+    path = output or Path(f"{stem}{ending}")
+    comment = {"asm": "#", "llvm": ";", "mlir": "//"}[form]
+    parts = [f"{comment} {part.stem}\n{part.read_text()}" for part in sorted(work.glob(f"*{ending}"))]
+    path.write_text("\n".join(parts))
+    return path
+
+
+def _arena(module: ir.Module) -> dict[str, Any]:
+    """The arena against its lower bound, at typical values of the symbols."""
+    with module.context:
+        ranges = symbol_ranges(module)
+        at = {n: min(max(TYPICAL_SIZE, low), high) for n, (low, high) in ranges.items()}
+        arena = dims.parse(ir.StringAttr(_forward(module).attributes["mlc.arena_bytes"]).value)
+        return {"bytes": dims.evaluate(arena, at), "peak_live_bytes": peak_live_bytes(module, at), "at": at}
+
+
 def _info(source: Source, code: CpuCode) -> dict[str, Any]:
     info: dict[str, Any] = {
         "kernels": [{"name": k.name, "hero": k.hero, "source": k.source} for k in code.launches],
-        "kernel_functions": code.kernel_count,
+        "kernel_functions": code.kernel_count, "arena": _arena(source.module),
     }
     if source.output_tree is not None:
         info["output_tree"] = source.output_tree

@@ -1,8 +1,9 @@
-"""mlc-opt: runs passes on any `.mlir` dump and prints the result."""
+"""mlc-opt: runs passes on any `.mlir` dump and prints the result, or the code of its kernels."""
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +11,16 @@ import typer
 from mlir import ir
 
 from mlc.dialects.build import make_context
-from mlc.dialects.op import OpError
+from mlc.dialects.machine import Machine
 from mlc.dialects.verify import verify_module
 from mlc.passes.base import PassError, pass_names, run_pipeline, split_specs
+from mlc.passes.rewriting import kernels
+from mlc.targets.cpu.lower import lower_kernel
+from mlc.targets.cpu.objects import clang_flags, lower_to_llvm
+from mlc.targets.machines import find_machine
+from mlc.targets.tools import ToolError, run_tool
+
+FORMS = ("ir", "l2", "llvm", "asm")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -20,7 +28,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def optimise(
     file: Annotated[Path, typer.Argument(help="An .mlir file, or - for standard input.")],
-    passes: Annotated[str, typer.Option("-p", "--passes", help='E.g. "simplify,fuse{max-ops=8},mlir:canonicalize".')] = "",
+    passes: Annotated[str, typer.Option("-p", "--passes", help='E.g. "simplify,fuse{max-ops=8},mlir:cse".')] = "",
+    target: Annotated[str, typer.Option(help="Attaches this machine's facts first; see `mlc targets`.")] = "",
+    emit: Annotated[str, typer.Option(help="ir, or each kernel as l2, llvm or asm: that needs kernels and a machine.")] = "ir",
     list_passes: Annotated[bool, typer.Option("--list", help="Lists the passes and ends.")] = False,
     debug_info: Annotated[bool, typer.Option(help="Prints locations.")] = False,
 ) -> None:
@@ -34,8 +44,33 @@ def optimise(
     with make_context(), ir.Location.unknown():
         module = _parse(file)
         verify_module(module)
+        if target:
+            find_machine(target).attach(module)
         run_pipeline(module, split_specs(passes))
-        print(module.operation.get_asm(enable_debug_info=debug_info, large_elements_limit=64))
+        if emit == "ir":
+            print(module.operation.get_asm(enable_debug_info=debug_info, large_elements_limit=64))
+        else:
+            print(_kernels(module, emit))
+
+
+def _kernels(module: ir.Module, form: str) -> str:
+    """The code of every kernel as L2 IR, LLVM IR or assembly. Raises PassError for another form, and ToolError."""
+    if form not in FORMS:
+        raise PassError(f"--emit {form}: choose {', '.join(FORMS)}")
+    machine = Machine.of(module)
+    code = ir.Module.create()
+    for kernel in kernels(module).values():
+        lower_kernel(kernel, machine, code)
+    if form == "l2":
+        return str(code)
+    text = lower_to_llvm(code)
+    if form == "llvm":
+        return text
+    with tempfile.TemporaryDirectory(prefix="mlc-") as scratch:
+        source, target = Path(scratch) / "kernels.ll", Path(scratch) / "kernels.s"
+        source.write_text(text)
+        run_tool(["clang", *clang_flags(machine), "-S", str(source), "-o", str(target)])
+        return target.read_text()
 
 
 def _parse(file: Path) -> ir.Module:
@@ -53,7 +88,7 @@ def main() -> None:
     """Entry point: errors are one line and exit code 1."""
     try:
         app()
-    except (PassError, OpError) as error:
+    except (ValueError, ToolError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
 

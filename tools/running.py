@@ -93,19 +93,19 @@ def _random(model: Model, names: Sequence[str], seed: int, sizes: Mapping[str, i
 
 def run_named(model: Model, given: Feeds) -> Feeds:
     """Outputs by name."""
-    results = model._flat_call([given[i.name] for i in model.inputs])
+    results = model.run_flat([given[i.name] for i in model.inputs])
     return dict(zip((o.name for o in model.outputs), results, strict=True))
 
 
 def measure(model: Model, given: Feeds, seconds: float) -> dict[str, Any]:
     """Times calls for about `seconds`: median, min and p99 in milliseconds."""
     leaves = [given[i.name] for i in model.inputs]
-    model._flat_call(leaves)
+    model.run_flat(leaves)
     times: list[float] = []
     end = time.perf_counter() + seconds
     while not times or time.perf_counter() < end:
         started = time.perf_counter()
-        model._flat_call(leaves)
+        model.run_flat(leaves)
         times.append((time.perf_counter() - started) * 1e3)
     return {
         "median_ms": float(np.median(times)), "min_ms": min(times), "p99_ms": float(np.percentile(times, 99)), "runs": len(times),
@@ -114,7 +114,7 @@ def measure(model: Model, given: Feeds, seconds: float) -> dict[str, Any]:
 
 def profile_rows(model: Model, given: Feeds) -> list[dict[str, Any]]:
     """Kernels by time, with hero and the user's source lines."""
-    rows = model._flat_profile([given[i.name] for i in model.inputs])
+    rows = model.profile_flat([given[i.name] for i in model.inputs])
     total = sum(r.time_ns for r in rows) or 1
     kernels = model.info.get("kernels", [])
     out = []

@@ -208,24 +208,37 @@ class Model:
         Gives numpy arrays, or torch tensors where an argument is one. Raises: MlcError.
         """
         leaves = self._bind(args, kwargs)
-        session = self._idle_sessions.pop() if self._idle_sessions else _Session(self)
-        try:
-            results = session.run(leaves, None if out is None else self._flatten_out(out))
-        finally:
-            self._idle_sessions.append(session)
+        results = self.run_flat(leaves, None if out is None else self._flatten_out(out))
         if out is not None:
             return out
         if any(tensors.is_torch(leaf) for leaf in leaves):
             results = [tensors.to_torch(array) for array in results]
         return structure.unflatten(self._output_tree, results)
 
+    def run_flat(self, leaves: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
+        """Runs on one array an input, in the order of `inputs`; gives numpy arrays in the order of `outputs`."""
+        session = self._idle_sessions.pop() if self._idle_sessions else _Session(self)
+        try:
+            return session.run(leaves, out)
+        finally:
+            self._idle_sessions.append(session)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Arena of the sessions made so far, for the largest shapes they saw; planned activations live there."""
+        return sum(session.arena_bytes for session in self._idle_sessions)
+
     def profile(self, *args: Any, **kwargs: Any) -> list[KernelTime]:
         """Runs once and gives the time of each kernel, most first."""
+        return self.profile_flat(self._bind(args, kwargs))
+
+    def profile_flat(self, leaves: Sequence[Any]) -> list[KernelTime]:
+        """`profile` on one array an input, in the order of `inputs`."""
         count = self._library.mlc_model_kernel_count(self._handle)
         rows = (native.ProfileRow * max(count, 1))()
         session = _Session(self)
         session.check(self._library.mlc_session_profile(session.handle, ctypes.addressof(rows), len(rows)))
-        session.run(self._bind(args, kwargs), None)
+        session.run(leaves, None)
         times = [KernelTime(at, self._kernel_name(at), rows[at].time_ns, rows[at].launch_count) for at in range(count)]
         return sorted(times, key=lambda row: -row.time_ns)
 
@@ -313,6 +326,10 @@ class _Session:
         self._arena = np.empty(0, dtype=np.uint8)
         self._input_addresses = (c_void_p * max(len(self._inputs), 1))()
         self._output_addresses = (c_void_p * max(len(self._outputs), 1))()
+
+    @property
+    def arena_bytes(self) -> int:
+        return int(self._arena.nbytes)
 
     def check(self, status: int) -> None:
         """Raises the session's failure."""

@@ -112,6 +112,32 @@ def symbol_ranges(module: ir.Module) -> dict[str, tuple[int, int]]:
     return {n.name: tuple(ir.DenseI64ArrayAttr(n.attr)) for n in ir.DictAttr(attributes["mlc.symbols"])}
 
 
+def _place(loc: ir.Location) -> str:
+    return f"{loc.filename}:{loc.start_line}" if loc.start_line else loc.filename
+
+
+def source_of(location: ir.Location) -> str:
+    """The user's lines of a location: "model.py:47 (layers.3, layers.4)"."""
+    places: dict[str, dict[str, None]] = {}
+
+    def visit(loc: ir.Location, name: str) -> None:
+        if loc.is_a_fused():
+            for part in loc.locations:
+                visit(part, name)
+        elif loc.is_a_name():
+            visit(loc.child_loc, loc.name_str)
+        else:
+            place = _place(loc) if loc.is_a_file() else ""
+            places.setdefault(place, {})[name] = None
+
+    visit(location, "")
+    texts = []
+    for place, names in places.items():
+        listed = ", ".join(n for n in names if n)
+        texts.append(f"{place} ({listed})" if place and listed else place or listed)
+    return "; ".join(t for t in texts if t) or "unknown"
+
+
 def _function(module: ir.Module, name: str) -> ir.Operation:
     return next(
         op.operation for op in module.body.operations
@@ -170,6 +196,6 @@ def _launches(module: ir.Module, lowered: Mapping[str, LoweredKernel], weights: 
         ]
         launches.append(Launch(lowered[callee], len(launches), (*operands, *(places[r] for r in op.results))))
         hero = ir.StringAttr(function.attributes["mlc.hero"]).value
-        reports.append(KernelReport(callee, hero, str(op.location)))
+        reports.append(KernelReport(callee, hero, source_of(op.location)))
     return launches, reports
 
