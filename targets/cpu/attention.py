@@ -11,17 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from mlc.dialects.types import DTYPES
 from mlc.dialects.val import Val
 from mlc.dialects.vecmath import exp_nonpositive
 from mlir import ir
 from mlir.dialects import arith, vector
 
+from .attention_plan import AttentionMask, AttentionPlan, AttentionSizes, attention_grid, plan_attention
 from .isa import index
 from .isa.facts import Isa
 from .isa.index import Size
 from .isa.memory import (
-    STACK_BYTES_MAX,
     StridedBuffer,
     lane_mask,
     load_scalar,
@@ -37,101 +36,16 @@ from .matmul import Epilogue, each_row_tile
 from .microkernel import Panel, Rows, accumulate, zero_sums
 from .packing import PanelCopy
 
+__all__ = [
+    "AttentionMask",
+    "AttentionPlan",
+    "AttentionSizes",
+    "attention_grid",
+    "emit_attention",
+    "plan_attention",
+]
 
-@dataclass(frozen=True)
-class AttentionSizes:
-    """q [*batch, heads, queries, depth], k [*batch, groups, keys, depth], v [*batch, groups, keys, value_depth]."""
-
-    batch: tuple[Size, ...]
-    heads: int
-    groups: int
-    queries: Size
-    keys: Size
-    depth: int
-    value_depth: int
-
-
-@dataclass(frozen=True)
-class AttentionPlan:
-    """Queries in a tile, keys in a block, and registers of queries in a register tile."""
-
-    tile_queries: int
-    block_keys: int
-    query_vecs: int
-    folds_heads: bool = False  # one query: the heads that share keys are the lanes
-
-
-@dataclass(frozen=True)
-class AttentionMask:
-    """Added to the scores, or bool: true where a key counts; strides [*batch, heads, queries, keys], 0 broadcasts."""
-
-    buffer: StridedBuffer
-
-    @property
-    def dtype(self) -> str:
-        return self.buffer.dtype
-
-    @property
-    def is_one_row(self) -> bool:
-        """The same for all queries."""
-        return isinstance(self.buffer.strides[-2], int) and self.buffer.strides[-2] == 0
-
-    @property
-    def stored_dtype(self) -> str:
-        """What a block of it is copied as."""
-        return "u8" if self.dtype == "bool" else sum_dtype(self.dtype)
-
-
-_QUERIES_MAX = 48
-_KEYS_MAX = 128
-_KEYS_MIN = 24
-_DIRECT_PANELS_MAX = 4
-_RESERVE_BYTES = 2048  # of stack, for spills and the rows' statistics
-
-
-def plan_attention(
-    isa: Isa, sizes: AttentionSizes, dtype: str, mask_dtype: str | None = None, is_causal: bool = False
-) -> AttentionPlan:
-    """The largest blocks whose stack arrays fit.
-
-    `mask_dtype` is given where the mask differs from query to query (or, for one query, from head to head).
-
-    Raises: ValueError where not even the smallest fit.
-    """
-    total = sum_dtype(dtype)
-    lanes, (rows, vecs) = isa.lanes(total), isa.tile
-    folds_heads = isinstance(sizes.queries, int) and sizes.queries == 1 and sizes.heads > sizes.groups and not is_causal
-    if folds_heads:
-        sizes = replace(sizes, heads=sizes.groups, queries=sizes.heads // sizes.groups)
-    if isinstance(sizes.queries, int) and sizes.queries <= lanes:
-        vecs = 1
-    width = vecs * lanes
-    most = max(width, _QUERIES_MAX // width * width)
-    if isinstance(sizes.queries, int):
-        most = min(most, index.ceil_div(sizes.queries, width) * width)
-    mask_bytes = 0 if mask_dtype is None else DTYPES[mask_dtype].bytes
-    key_rows = rows * isa.tile[1] // vecs
-    for keys in (_KEYS_MAX, _KEYS_MAX // 2, _KEYS_MIN):
-        for queries in range(most, 0, -width):
-            plan = AttentionPlan(queries, max(key_rows, keys // key_rows * key_rows), vecs, folds_heads)
-            if _stack_bytes(isa, plan, sizes, total, mask_bytes) <= STACK_BYTES_MAX:
-                return plan
-    raise ValueError(f"attention with a head of {sizes.depth} and {sizes.value_depth} does not fit the stack")
-
-
-def _stack_bytes(isa: Isa, plan: AttentionPlan, sizes: AttentionSizes, total: str, mask_bytes: int) -> int:
-    columns = isa.panel_columns(total)
-    values = index.ceil_div(sizes.value_depth, columns) * columns
-    elements = plan.tile_queries * (sizes.depth + values + plan.block_keys) + plan.block_keys * columns
-    mask = plan.tile_queries * plan.block_keys * mask_bytes
-    return elements * DTYPES[total].bytes + mask + _RESERVE_BYTES
-
-
-def attention_grid(sizes: AttentionSizes, plan: AttentionPlan) -> list[Size]:
-    """Tiles a dimension, [*batch, heads, query blocks]; their product is the kernel's tile count."""
-    if plan.folds_heads:
-        return [*sizes.batch, sizes.groups, index.ceil_div(sizes.heads // sizes.groups, plan.tile_queries)]
-    return [*sizes.batch, sizes.heads, index.ceil_div(sizes.queries, plan.tile_queries)]
+_DIRECT_PANELS_MAX = 4  # V's rows at most this many panels apart are read in place
 
 
 def emit_attention(
@@ -202,7 +116,7 @@ class _Attention:
     peaks: ir.Value
     totals: ir.Value
     factors: ir.Value
-    values: ir.Value | None
+    values: ir.Value
     mask_copy: ir.Value | None
 
     @staticmethod
@@ -214,15 +128,19 @@ class _Attention:
         total, width = sum_dtype(q.dtype), plan.tile_queries
         columns = isa.panel_columns(total)
         panels = index.ceil_div(sizes.value_depth, columns)
-        statistics = [stack_array(total, width) for _ in range(3)]
-        copied = stack_array(total, plan.block_keys * columns)
         mask_copy = None
         if mask is not None and not mask.is_one_row:
             mask_copy = stack_array(mask.stored_dtype, plan.block_keys * width)
         return _Attention(
             isa, plan, sizes, q, k, v, scale, epilogue, mask, is_causal,
-            stack_array(total, sizes.depth * width), stack_array(total, plan.block_keys * width),
-            stack_array(total, width * panels * columns), *statistics, copied, mask_copy,
+            queries=stack_array(total, sizes.depth * width),
+            scores=stack_array(total, plan.block_keys * width),
+            sums=stack_array(total, width * panels * columns),
+            peaks=stack_array(total, width),
+            totals=stack_array(total, width),
+            factors=stack_array(total, width),
+            values=stack_array(total, plan.block_keys * columns),
+            mask_copy=mask_copy,
         )  # fmt: skip
 
     @property
@@ -325,7 +243,7 @@ class _Attention:
     def _emit_softmax(self, block: _Block) -> None:
         """Scores become powers; peaks, totals and the factor of earlier sums are brought up to date."""
         if self.mask is not None and self.mask_copy is not None:
-            self._copy_mask(block)
+            self._copy_mask(self.mask, block)
 
         def lane(column: ir.Value) -> None:
             before = self._load(self.peaks, column)
@@ -390,9 +308,9 @@ class _Attention:
             lane = arith.constant(type_, attr)
         return Val(lane, "i32") + Val(arith.trunci(number, index.to_value(first)), "i32")
 
-    def _copy_mask(self, block: _Block) -> None:
+    def _copy_mask(self, mask: AttentionMask, block: _Block) -> None:
         """The mask's block as scores lie, [key][query]."""
-        buffer = replace(self.mask.buffer, dtype="u8") if self.mask.dtype == "bool" else self.mask.buffer
+        buffer = replace(mask.buffer, dtype="u8") if mask.dtype == "bool" else mask.buffer
         source = buffer.at([*block.batch, block.head, block.query, block.key])
         PanelCopy(
             self.isa, source, buffer.dtype, buffer.strides[-1], buffer.strides[-2], block.key_count, block.query_count,

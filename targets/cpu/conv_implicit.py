@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mlc.dialects.types import DTYPES
@@ -82,7 +82,7 @@ class Taps:
                 self._pointer(start, moved, corner, taps) for start, corner in zip(starts, corners, strict=True)
             ]
             depth = index.mul(index.sub(number, begin), self.run * _columns(isa, panel))
-            here = Panel(offset_ptr(panel.ptr, depth, panel.dtype), panel.dtype, panel.row_stride, vecs, True)
+            here = replace(panel, ptr=offset_ptr(panel.ptr, depth, panel.dtype))
             rows = Rows(pointers, self.x.dtype, self.run_stride)
             folded = [state[i : i + vecs] for i in range(0, len(state), vecs)]
             return [v for row in accumulate(isa, rows, here, self.run, folded) for v in row]
@@ -292,7 +292,7 @@ class _Tiles:
 
         known_tail = pixels % self.isa.tile[0] if isinstance(pixels, int) else None
         if self.plan.depth is not None and self.rows.segments > 1:
-            self._cut(each_panel, first, row_count, known_tail)
+            self._cut(each_panel, first, row_count, known_tail, self.plan.depth)
         else:
             each_panel(lambda at: self._whole(at, row_count, known_tail))
 
@@ -317,7 +317,7 @@ class _Tiles:
         pixel = index.add(block.row, first)
         if isinstance(self.rows, Patches):
             segments = (block.row, block.row)
-        return self.rows.accumulate(self.isa, tuple(block.batch), pixel, height, panel, segments, sums)
+        return self.rows.accumulate(self.isa, (block.batch[0], block.batch[1]), pixel, height, panel, segments, sums)
 
     def _whole(self, block: Block, row_count: Size, known_tail: int | None) -> None:
         """All of k at once, sums straight to the epilogue or through a stage."""
@@ -336,10 +336,12 @@ class _Tiles:
         if stage:
             stage.finish(block, row_count)
 
-    def _cut(self, each_panel: Callable, start: Size, row_count: Size, known_tail: int | None) -> None:
+    def _cut(
+        self, each_panel: Callable, start: Size, row_count: Size, known_tail: int | None, depth: int
+    ) -> None:  # fmt: skip
         """A few segments at a time over all panels, so that the panels' slices and the rows stay in the caches."""
         whole = Stage.make(self.isa, self.total, self.plan.tile_rows, self.plan.tile_columns)
-        count, total = max(1, self.plan.depth // self.rows.run), self.rows.segments
+        count, total = max(1, depth // self.rows.run), self.rows.segments
 
         def stage_of(block: Block) -> Stage:
             return whole.moved(index.mul(index.sub(block.column, start), self.plan.tile_rows))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from mlc.dialects.types import DTYPES
 from mlir import ir
@@ -94,14 +95,14 @@ def plan_matmul(
     few_rows = isinstance(sizes.m, int) and sizes.m <= 2 * rows
     uncut_max = (known_k if few_rows else _UNCUT_K_MAX) if b_is_packed else stack_depth(isa, total)
     depth = None if known_k <= uncut_max else min(_DEPTH, uncut_max)
-    kept_rows = isa.l2_bytes // 2 // (min(known_k, depth or known_k) * element_bytes)
+    kept_rows = isa.l2_bytes // 2 // (max(1, min(known_k, depth or known_k)) * element_bytes)
     tile_rows = max(4 * rows, min(_TILE_ROWS_MAX, kept_rows) // rows * rows)
     if isinstance(sizes.m, int):
-        blocks = index.ceil_div(sizes.m, tile_rows)
-        tile_rows = index.ceil_div(index.ceil_div(sizes.m, blocks), rows) * rows
-    panels = -(-sizes.n // columns) if isinstance(sizes.n, int) else 16
-    others = index.product([s for s in sizes.batch if isinstance(s, int)])
-    others = others * (-(-sizes.m // tile_rows) if isinstance(sizes.m, int) else 1)
+        blocks = max(1, index.ceil_div(sizes.m, tile_rows))
+        tile_rows = max(1, index.ceil_div(index.ceil_div(sizes.m, blocks), rows)) * rows
+    panels = max(1, index.ceil_div(sizes.n, columns)) if isinstance(sizes.n, int) else 16
+    others = max(1, index.product([s for s in sizes.batch if isinstance(s, int)]))
+    others = others * (max(1, index.ceil_div(sizes.m, tile_rows)) if isinstance(sizes.m, int) else 1)
     wanted = -(-_TILES_PER_THREAD * threads // others) if threads > 1 else 1
     most = 16 if depth is None else _STAGE_BYTES_MAX // (tile_rows * columns * element_bytes)
     # Equal shares of the panels, so that the last tile is not a sliver.
@@ -156,7 +157,7 @@ def each_row_tile(row_count: Size, rows: int, body: Callable[[Size, int], None],
     first: Size = whole
     while height:
         fits = index.less(index.add(first, height - 1), row_count)
-        index.when(fits, lambda first=first, height=height: body(first, height))
+        index.when(fits, partial(body, first, height))
         # The heights are disjoint powers of two: which rows are done follows from the bits of what was left.
         left = index.sub(row_count, whole)
         first = index.add(whole, index.mul(index.floor_div(left, height), height))
@@ -322,7 +323,12 @@ class Stage:
 
     def clear(self, row_count: Size) -> None:
         zero = zero_vector(self.isa, self.dtype)
-        index.each(0, row_count, 1, lambda row: [self._store(zero, row, v) for v in range(self.isa.tile[1])] and None)
+
+        def row_of_zeros(row: ir.Value) -> None:
+            for v in range(self.isa.tile[1]):
+                self._store(zero, row, v)
+
+        index.each(0, row_count, 1, row_of_zeros)
 
     def finish(self, block: Block, row_count: Size) -> None:
         """The epilogue over all rows, in a loop."""

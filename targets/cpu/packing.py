@@ -7,6 +7,7 @@ zeros.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from mlc.dialects.val import compute_type, constant_of
@@ -58,11 +59,7 @@ class PanelCopy:
         if isinstance(self.column_stride, int) and self.column_stride == 1:
             for column in range(0, self.columns, lanes):
                 left = index.sub(self.column_count, column)
-                index.when(
-                    index.less(left, lanes),
-                    lambda column=column, left=left: self._rows(column, lane_mask(self.isa, self.dtype, left)),
-                    lambda column=column: self._rows(column, None),
-                )
+                index.when(index.less(left, lanes), partial(self._cut_rows, column, left), partial(self._rows, column))
         elif isinstance(self.k_stride, int) and self.k_stride == 1 and not self.isa.is_scalable:
             self._squares()
         else:
@@ -76,7 +73,10 @@ class PanelCopy:
     def _to(self, k: Size, column: Size) -> ir.Value:
         return offset_ptr(self.target, index.add(index.mul(k, self.columns), column), sum_dtype(self.dtype))
 
-    def _rows(self, column: int, mask: ir.Value | None) -> None:
+    def _cut_rows(self, column: int, left: Size) -> None:
+        self._rows(column, lane_mask(self.isa, self.dtype, left))
+
+    def _rows(self, column: int, mask: ir.Value | None = None) -> None:
         def row(k: ir.Value) -> None:
             value = load_vector(self.isa, self._from(k, column), self.dtype, mask)
             store_vector(value, self._to(k, column), sum_dtype(self.dtype))

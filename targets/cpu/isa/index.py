@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from mlir import ir
 from mlir.dialects import arith, scf
 
-Size = ir.Value | int
+Size: TypeAlias = "ir.Value | int"
 
 
 def i64() -> ir.Type:

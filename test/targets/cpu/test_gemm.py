@@ -136,6 +136,10 @@ CASES = [
     Case(53, 49, 40, is_dynamic=True, layout="rows", batch=2),
     Case(59, 51, 600, is_dynamic=True, layout="columns"),
     Case(59, 51, 600, is_dynamic=True),
+    Case(0, 5, 3),
+    Case(3, 0, 5, layout="rows"),
+    Case(3, 5, 0, layout="columns"),
+    Case(3, 5, 0),
 ]
 
 
