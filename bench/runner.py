@@ -148,10 +148,10 @@ def compile_workload(name: str, artifacts: Path) -> float | None:
     file = artifacts / f"{workload.main}.mlc"
     if file.exists():
         return None
-    source = zoo_model(workload.main).path
-    code = "import sys, mlc; mlc.compile(sys.argv[1]).save(sys.argv[2])"
+    model = zoo_model(workload.main)
+    code = "import json, sys, mlc; mlc.compile(sys.argv[1], symbols=json.loads(sys.argv[3]) or None).save(sys.argv[2])"
     start = time.perf_counter()
-    command = [sys.executable, "-c", code, str(source), str(file)]
+    command = [sys.executable, "-c", code, str(model.path), str(file), json.dumps(model.symbols)]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": _python_path()}, capture_output=True)
     if done.returncode != 0:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]

@@ -28,7 +28,8 @@ THREADS = 2
 def artifact_of(name: str, folder: Path) -> Path:
     """The compiled model, kept for the session, since several tests run it."""
     file = folder / f"{name}.mlc"
-    mlc.compile(zoo.get(name).path).save(file)
+    model = zoo.get(name)
+    mlc.compile(model.path, symbols=model.symbols or None).save(file)
     return file
 
 

@@ -58,6 +58,12 @@ class Model:
         """Names of the inputs, in order (ONNX models are fed by name, exported programs by position)."""
         return list(self.info["input_names"])  # type: ignore[call-overload]
 
+    @property
+    def symbols(self) -> dict[str, tuple[int, int]]:
+        """Ranges of dynamic dimensions that the file does not state and the model needs; empty for most."""
+        ranges: dict[str, list[int]] = self.info.get("symbols", {})  # type: ignore[assignment]
+        return {name: (low, high) for name, (low, high) in ranges.items()}
+
 
 @dataclass(frozen=True)
 class Entry:

@@ -19,26 +19,31 @@ from zoo_packages import npm, pypi
 Feeds = Callable[[], list[Arrays]]
 
 
-def published(name: str, about: str, package: Callable[[], Path], file: str) -> Callable[[Feeds], Feeds]:
-    """Registers a published ONNX file; the decorated function gives its feeds, in the order of the graph's inputs."""
+def published(
+    name: str, about: str, package: Callable[[], Path], file: str, symbols: dict[str, tuple[int, int]] | None = None
+) -> Callable[[Feeds], Feeds]:
+    """Registers a published ONNX file; the decorated function gives its feeds, in the order of the graph's inputs.
+
+    `symbols`: ranges of dimensions that the file leaves open but the model does not work without.
+    """
 
     def register(feeds: Feeds) -> Feeds:
         @model(name, about)
         def build(folder: Path) -> Built:
             copied = folder / "model.onnx"
             shutil.copyfile(package() / file, copied)
-            return _build(copied, feeds())
+            return _build(copied, feeds(), symbols or {})
 
         return feeds
 
     return register
 
 
-def _build(file: Path, feeds: list[Arrays]) -> Built:
+def _build(file: Path, feeds: list[Arrays], symbols: dict[str, tuple[int, int]]) -> Built:
     session = ort_session(file)
     names = [value.name for value in session.get_inputs()]
     outputs = [run_ort(session, feed) for feed in feeds]
-    notes: dict[str, object] = {"source": "ONNX file of a package", "input_names": names}
+    notes: dict[str, object] = {"source": "ONNX file of a package", "input_names": names, "symbols": symbols}
     exact = None
     try:
         exact = [run_float64(file, dict(zip(names, feed, strict=True))) for feed in feeds]
@@ -92,15 +97,17 @@ def _streamed(file: Path, state_shape: tuple[int, ...], rate: bool, batch: int =
     return feeds[-3:]
 
 
-def _register_silero(name: str, file: str, about: str, rate: bool, batch: int = 1) -> None:
-    published(name, about, lambda: pypi("silero-vad"), f"silero_vad/data/{file}")(
+def _register_silero(name: str, file: str, about: str, rate: bool, batch: int = 1, samples: str | None = None) -> None:
+    """`samples`: the dimension of the audio, where the graph takes one chunk of 576 and no other size."""
+    symbols = {samples: (576, 576)} if samples else {}
+    published(name, about, lambda: pypi("silero-vad"), f"silero_vad/data/{file}", symbols)(
         lambda: _streamed(_silero(file), (2, batch, 128), rate, batch)
     )
 
 
-_register_silero("silero_vad", "silero_vad.onnx", "Silero VAD: nested If, LSTM, streaming state", True)
-_register_silero("silero_vad_16k_op15", "silero_vad_16k_op15.onnx", "Silero VAD 16 kHz: If nests", True, 2)
-_register_silero("silero_vad_half", "silero_vad_half.onnx", "Silero VAD, other weights, If", False)
+_register_silero("silero_vad", "silero_vad.onnx", "Silero VAD: nested If, LSTM, streaming state", True, 1, "input_1")
+_register_silero("silero_vad_16k_op15", "silero_vad_16k_op15.onnx", "Silero VAD 16 kHz: If nests", True, 2, "sequence")
+_register_silero("silero_vad_half", "silero_vad_half.onnx", "Silero VAD, other weights, If", False, 1, "sequence")
 _register_silero("silero_vad_ifless", "silero_vad_op18_ifless.onnx", "Silero VAD, LSTM as Gemm and Split", True, 2)
 _register_silero("silero_vad_static", "silero_vad_openvino_16k.onnx", "Silero VAD 16 kHz, all shapes static", False)
 

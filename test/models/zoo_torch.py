@@ -79,7 +79,11 @@ def export_onnx(folder: Path, module: Any, feeds: Sequence[Arrays], dynamic_shap
     import onnx
 
     names = [value.name for value in onnx.load(str(file), load_external_data=False).graph.input]
-    return Built(file, list(feeds), *references(module, feeds), {"source": "torch.onnx.export", "input_names": names})
+    # An ONNX file names its dynamic dimensions and forgets their ranges, which positions in a table of 512 depend on.
+    dims = [dim for axes in dynamic_shapes or () for dim in axes.values()]
+    symbols = {dim.__name__: (dim.min, dim.max) for dim in dims}
+    notes: dict[str, object] = {"source": "torch.onnx.export", "input_names": names, "symbols": symbols}
+    return Built(file, list(feeds), *references(module, feeds), notes)
 
 
 def references(module: Any, feeds: Sequence[Arrays]) -> tuple[list[Arrays], list[Arrays]]:
