@@ -59,7 +59,10 @@ def _kernels(module: ir.Module, form: str) -> str:
         raise PassError(f"--emit {form}: choose {', '.join(FORMS)}")
     machine = Machine.of(module)
     code = ir.Module.create()
-    for kernel in kernels(module).values():
+    functions = kernels(module)
+    if not functions:
+        raise PassError(f"--emit {form}: the module has no kernels; run fuse first")
+    for kernel in functions.values():
         lower_kernel(kernel, machine, code)
     if form == "l2":
         return str(code)
