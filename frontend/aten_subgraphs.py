@@ -95,9 +95,9 @@ def flex_attention(scope: Scope, args: list[Any]) -> Any:
     """score_mod and mask_mod are taken for all scores at once: their index operands become [B,1,1,1] ... [1,1,1,K]."""
     query, key, value, score_mod, [mask_mod], scale, _, score_captures, mask_captures = args[:9]
     b: AtenBuilder = scope.importer.builder
-    batch, heads, queries, keys = (*query.shape[:3], key.shape[2])
+    shape = [*query.shape[:3], key.shape[2]]
     places = []
-    for axis, size in enumerate((batch, heads, queries, keys)):
+    for axis, size in enumerate(shape):
         places.append(b.reshape(b.iota(size, "i32"), [size if i == axis else 1 for i in range(4)]))
     [mask] = scope.inline(mask_mod, [*places, *(mask_captures or [])], is_elementwise=True)
     mask = _of_rank_4(b, b.cast(mask, "bool"))
@@ -107,10 +107,9 @@ def flex_attention(scope: Scope, args: list[Any]) -> Any:
             return b.op("attention", query, key, value, mask, scale=float(scale), is_causal=False), None, None
         combined = b.where(mask, _of_rank_4(b, b.cast(bias, query.dtype)), -math.inf, query.dtype)
         return b.op("attention", query, key, value, combined, scale=float(scale), is_causal=False), None, None
-    key, value = (_all_heads(b, x, heads) for x in (key, value))
+    key, value = (_all_heads(b, x, shape[1]) for x in (key, value))
     scores = b.mul(b.op("matmul", query, key, transpose_b=True), float(scale), query.dtype)
     [scores] = scope.inline(score_mod, [scores, *places, *(score_captures or [])], is_elementwise=True)
-    shape = [batch, heads, queries, keys]
     scores = b.where(mask, b.expand(b.cast(scores, query.dtype), shape), -math.inf, query.dtype)
     # A row with nothing visible gives NaN, which the mask turns into zeros.
     weights = b.where(mask, b.op("softmax", scores, axis=3), 0, query.dtype)

@@ -147,7 +147,7 @@ def _permutation(base: str, args: list[Any], rank: int) -> list[int]:
     if base in ("t", "numpy_T"):
         return perm[::-1]
     if base == "movedim":
-        sources, targets = ([a] if isinstance(a, int) else a for a in args[:2])
+        sources, targets = [[a] if isinstance(a, int) else list(a) for a in args[:2]]
         moved = dict(zip((t % rank for t in targets), (s % rank for s in sources), strict=True))
         rest = iter(axis for axis in range(rank) if axis not in moved.values())
         return [moved[axis] if axis in moved else next(rest) for axis in range(rank)]

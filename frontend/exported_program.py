@@ -76,7 +76,7 @@ def _weight(tensor: torch.Tensor | None, name: str) -> Weight:
     tensor = tensor.detach().cpu()
     storage = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
     return Weight(
-        _dtype_name(tensor.dtype), tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset(),
+        _dtype_name(tensor.dtype), tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()),
         storage, 0, storage.nbytes,
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ import os
 import re
 import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ DTYPES: dict[int, str] = {
     34: "u32", 35: "u64",
 }  # fmt: skip
 _FRAME = re.compile(r'^\s*File "(.*)", line (\d+), in (.*)$', re.MULTILINE)
+# What zipfile raises for archives with wrong bytes in them.
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, UnicodeDecodeError, NotImplementedError, RuntimeError)
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
@@ -62,7 +65,9 @@ def read_pt2(path: str | os.PathLike[str], model: str | None = None) -> Program:
         raise ReadError(f"{path}: schema {found} is not one that mlc reads ({SCHEMA_MAJOR}.x); {remedy}")
     try:
         return _program(str(path), document, archive)
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
+    except ReadError:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, struct.error) as error:
         raise ReadError(f"{path}: the model description is damaged ({type(error).__name__}: {error})") from error
 
 
@@ -76,7 +81,7 @@ class _Archive:
             self.zip = zipfile.ZipFile(path)
         except FileNotFoundError:
             raise ReadError(f"{path}: no such file") from None
-        except (zipfile.BadZipFile, OSError) as error:
+        except _DAMAGE as error:
             with open(path, "rb") as file:
                 is_zip = file.read(4) == b"PK\x03\x04"
             what = "the file is truncated or damaged" if is_zip else "not a .pt2 file (it is no zip archive)"
@@ -125,7 +130,7 @@ class _Archive:
             return self.zip.read(self.root + member)
         except KeyError:
             raise ReadError(f"{self.path}: the member {member} is missing") from None
-        except (zipfile.BadZipFile, EOFError, OSError) as error:
+        except _DAMAGE as error:
             raise ReadError(f"{self.path}: the file is damaged at {member}: {error}") from None
 
     def json(self, member: str) -> dict[str, Any]:
@@ -159,8 +164,10 @@ class _Archive:
             raise ReadError(f"{self.path}: the member {member} is missing")
         if info.compress_type != zipfile.ZIP_STORED:
             return self.read(member), 0, info.file_size
+        if info.header_offset + _LOCAL_HEADER.size > len(self.map):
+            raise ReadError(f"{self.path}: the file is truncated or damaged at {member}")
         magic, name_len, extra_len = _LOCAL_HEADER.unpack_from(self.map, info.header_offset)
-        first = info.header_offset + 30 + name_len + extra_len
+        first = info.header_offset + _LOCAL_HEADER.size + name_len + extra_len
         if magic != b"PK\x03\x04" or first + info.file_size > len(self.map):
             raise ReadError(f"{self.path}: the file is truncated or damaged at {member}")
         return self.map, first, info.file_size

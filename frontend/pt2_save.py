@@ -88,7 +88,8 @@ def _output_spec(spec: Output) -> dict[str, Any]:
 
 
 def _weight_meta(weight: Weight) -> dict[str, Any]:
-    strides, step = [], 1
+    strides: list[int] = []
+    step = 1
     for size in reversed(weight.shape):
         strides.insert(0, step)
         step *= size

@@ -131,6 +131,23 @@ def test_refuses_a_truncated_file(program: tuple[Path, object], tmp_path: Path, 
     assert "truncated or damaged" in _refusal(cut)
 
 
+def test_damaged_files_are_refused_or_read(program: tuple[Path, object], tmp_path: Path) -> None:
+    """Wrong bytes give a ReadError, or change weights; nothing else is raised."""
+    raw, random, path = program[0].read_bytes(), np.random.default_rng(0), tmp_path / "damaged.pt2"
+    refused = 0
+    for _ in range(300):
+        damaged = bytearray(raw)
+        for at in random.integers(len(raw), size=random.integers(1, 6)):
+            damaged[at] = random.integers(256)
+        path.write_bytes(damaged)
+        try:
+            for weight in read_pt2(path).weights.values():
+                weight.array().sum()
+        except ReadError:
+            refused += 1
+    assert refused > 100
+
+
 def _rewritten(source: Path, target: Path, edit: dict[str, bytes | None]) -> Path:
     """A copy of the archive with members replaced (or left out, where None), by the end of their names."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
