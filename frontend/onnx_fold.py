@@ -280,7 +280,8 @@ def _slice(node: Node, sizes: Sizes, x: Known, *ranges: Known | None) -> Known |
         return None
     given = [None if r is None else r.items() for r in ranges]
     given = given or [node.attrs["starts"], node.attrs["ends"], node.attrs.get("axes")]
-    starts, ends, axes, steps = [*given, None, None][:4]
+    starts, ends = given[0] or [], given[1] or []
+    axes, steps = [*given[2:], None, None][:2]
     index: list[Any] = [slice(None)] * len(x.shape)
     for i, axis in enumerate(axes or range(len(starts))):
         step = steps[i] if steps else 1

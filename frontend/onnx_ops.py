@@ -117,7 +117,7 @@ def supported_ops() -> set[str]:
     from mlc.frontend.onnx_control import CONTROL
 
     names = {f"{domain}.{op}" if domain else op for domain, op in rows()}
-    schemas = [schema for schema in onnx.defs.get_all_schemas() if not schema.domain]
+    schemas: list[Any] = [schema for schema in onnx.defs.get_all_schemas() if not schema.domain]
     bodies = {s.name for s in schemas if s.has_function or s.context_dependent_function_opset_versions}
     return names | set(_declared()) | set(CONTROL) | bodies | {"Constant"}
 

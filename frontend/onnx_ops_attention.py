@@ -44,9 +44,15 @@ def both_masks(c: Call, a: Value | None, b: Value | None) -> Value | None:
 
 @row("Attention", since=23)
 def _attention(
-    c: Call, q: Value, k: Value, v: Value, mask: Value = None, past_key: Value = None, past_value: Value = None,
+    c: Call,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None = None,
+    past_key: Value | None = None,
+    past_value: Value | None = None,
     lengths: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     beyond = [name for name, value in c.node.attrs.items() if name not in _PLAIN_ATTENTION and value]
     if beyond or c.has_output(3) or lengths is not None or q.dtype != v.dtype:
         raise ByDefinitionError  # soft caps, windows, scores as an output
@@ -79,9 +85,16 @@ def _padding_mask(c: Call, mask: Value, keys: Any) -> Value:
 
 @row("MultiHeadAttention", domain="com.microsoft")
 def _multi_head_attention(
-    c: Call, q: Value, k: Value = None, v: Value = None, bias: Value = None, padding: Value = None,
-    added: Value = None, past_key: Value = None, past_value: Value = None,
-) -> Any:  # fmt: skip
+    c: Call,
+    q: Value,
+    k: Value | None = None,
+    v: Value | None = None,
+    bias: Value | None = None,
+    padding: Value | None = None,
+    added: Value | None = None,
+    past_key: Value | None = None,
+    past_value: Value | None = None,
+) -> Any:
     heads = c.attr("num_heads")
     if k is None or v is None or len(k.shape) != 3:
         raise c.unsupported("packed queries, keys and values")
@@ -95,9 +108,15 @@ def _multi_head_attention(
 
 
 def _finished(
-    c: Call, q: Value, k: Value, v: Value, padding: Value | None, added: Value | None, past_key: Value | None,
+    c: Call,
+    q: Value,
+    k: Value,
+    v: Value,
+    padding: Value | None,
+    added: Value | None,
+    past_key: Value | None,
     past_value: Value | None,
-) -> Any:  # fmt: skip
+) -> Any:
     if past_key is not None:
         k, v = c.concat(past_key, k, axis=2), c.concat(past_value, v, axis=2)
     mask = added if padding is None else both_masks(c, _padding_mask(c, padding, k.shape[2]), added)
@@ -110,7 +129,13 @@ def _finished(
 
 @row("Attention", domain="com.microsoft")
 def _packed_attention(
-    c: Call, x: Value, w: Value, bias: Value = None, padding: Value = None, past: Value = None, added: Value = None
+    c: Call,
+    x: Value,
+    w: Value,
+    bias: Value | None = None,
+    padding: Value | None = None,
+    past: Value | None = None,
+    added: Value | None = None,
 ) -> Any:
     """One product gives queries, keys and values side by side."""
     if past is not None or c.has_output(1):
@@ -122,7 +147,8 @@ def _packed_attention(
     for width in widths:
         parts.append(split_heads(c, c.sliced(projected, 2, start, start + width), c.attr("num_heads")))
         start += width
-    return _finished(c, *parts, padding, added, None, None)[:1]
+    q, k, v = parts
+    return _finished(c, q, k, v, padding, added, None, None)[:1]
 
 
 @row("RotaryEmbedding", domain="com.microsoft")
@@ -160,9 +186,17 @@ def _rotary(c: Call, x: Value, positions: Value, cosines: Value, sines: Value) -
 
 @row("EmbedLayerNormalization", domain="com.microsoft")
 def _embed_layer_norm(
-    c: Call, ids: Value, segments: Value = None, words: Value = None, positions: Value = None, kinds: Value = None,
-    gamma: Value = None, beta: Value = None, mask: Any = None, position_ids: Value = None,
-) -> Any:  # fmt: skip
+    c: Call,
+    ids: Value,
+    segments: Value | None = None,
+    words: Value | None = None,
+    positions: Value | None = None,
+    kinds: Value | None = None,
+    gamma: Value | None = None,
+    beta: Value | None = None,
+    mask: Any = None,
+    position_ids: Value | None = None,
+) -> Any:
     length = ids.shape[1]
     where = position_ids if position_ids is not None else c.iota(size=length, dtype="i64")
     total = c.add(c.gather(words, ids, axis=0), c.gather(positions, where, axis=0))

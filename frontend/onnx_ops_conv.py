@@ -65,7 +65,7 @@ def pad_if_needed(c: Call, x: Value, window: Window, value: float) -> tuple[Valu
 
 
 @row("Conv")
-def _conv(c: Call, x: Value, w: Value, bias: Value = None) -> Value:
+def _conv(c: Call, x: Value, w: Value, bias: Value | None = None) -> Value:
     window = window_of(c, list(x.shape[2:]), [int(k) for k in w.shape[2:]])
     return convolve(c, x, w, bias, window, c.attr("group", 1))
 
@@ -80,7 +80,7 @@ def convolve(c: Call, x: Value, w: Value, bias: Value | None, window: Window, gr
 
 
 @row("ConvTranspose")
-def _conv_transpose(c: Call, x: Value, w: Value, bias: Value = None) -> Value:
+def _conv_transpose(c: Call, x: Value, w: Value, bias: Value | None = None) -> Value:
     kernel = [int(k) for k in w.shape[2:]]
     rank, groups = len(kernel), c.attr("group", 1)
     strides, dilations = c.attr("strides") or [1] * rank, c.attr("dilations") or [1] * rank
@@ -190,9 +190,14 @@ def _average_pool(c: Call, x: Value) -> Value:
     high = [a + b for a, b in zip(window.high, extra, strict=True)]
     attrs = {"ceil_high": extra} if any(extra) else {}
     return c.avg_pool(
-        x, kernel=window.kernel, strides=window.strides, pads_low=window.low, pads_high=high,
-        count_include_pad=counts_pad, **attrs,
-    )  # fmt: skip
+        x,
+        kernel=window.kernel,
+        strides=window.strides,
+        pads_low=window.low,
+        pads_high=high,
+        count_include_pad=counts_pad,
+        **attrs,
+    )
 
 
 def _average_by_sums(c: Call, x: Value, window: Window, extra: list[Any], counts_pad: bool) -> Value:
@@ -246,7 +251,13 @@ def _col2im(c: Call, x: Value, image: Known, block: Known) -> Value:
     for ch in range(channels):
         weight[ch * taps : (ch + 1) * taps, 0] = np.eye(taps, dtype=np.float32).reshape(taps, *kernel)
     return c.conv_transpose(
-        c.shaped(x, [x.shape[0], channels * taps, *steps]), c.to(c.const(weight), x.dtype), None,
-        strides=list(strides), pads_low=list(pads[:rank]), pads_high=list(pads[rank:]), output_pads=spare,
-        dilations=list(dilations), groups=channels,
-    )  # fmt: skip
+        c.shaped(x, [x.shape[0], channels * taps, *steps]),
+        c.to(c.const(weight), x.dtype),
+        None,
+        strides=list(strides),
+        pads_low=list(pads[:rank]),
+        pads_high=list(pads[rank:]),
+        output_pads=spare,
+        dilations=list(dilations),
+        groups=channels,
+    )

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 @row("DeformConv")
-def _deform_conv(c: Call, x: Value, w: Value, offset: Value, bias: Value = None, mask: Value = None) -> Value:
+def _deform_conv(
+    c: Call, x: Value, w: Value, offset: Value, bias: Value | None = None, mask: Value | None = None
+) -> Value:
     """All taps of an offset group are one bilinear sampling; a product with the weights follows."""
     if len(x.shape) != 4 or not all(isinstance(size, int) for size in (*x.shape[1:], *offset.shape[2:])):
         raise c.unsupported(f"data of shape {list(x.shape)}: two spatial dimensions of known sizes are needed")

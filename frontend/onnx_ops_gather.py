@@ -39,7 +39,7 @@ def _scatter_nd(c: Call, x: Value, indices: Value, updates: Value) -> Value:
 
 
 @row("TensorScatter")
-def _tensor_scatter(c: Call, past: Value, update: Value, write_indices: Value = None) -> Value:
+def _tensor_scatter(c: Call, past: Value, update: Value, write_indices: Value | None = None) -> Value:
     """Writes a piece of a cache at each batch item's own position, wrapping round if `mode` is circular."""
     axis, size = c.axis(past, c.attr("axis", -2)), len(past.shape)
     length = update.shape[axis]
@@ -81,7 +81,7 @@ def _compress(c: Call, x: Value, condition: Known) -> Value:
 
 
 @row("MaxUnpool")
-def _max_unpool(c: Call, x: Value, indices: Value, shape: Known = None) -> Value:
+def _max_unpool(c: Call, x: Value, indices: Value, shape: Known | None = None) -> Value:
     kernel, rank = c.attr("kernel_shape"), len(c.attr("kernel_shape"))
     strides, pads = c.attr("strides") or [1] * rank, c.attr("pads") or [0] * 2 * rank
     # Indices count over the whole tensor, batch and channel included, of the size that the kernel alone implies.

@@ -32,7 +32,7 @@ def multiply(c: Call, a: Value, b: Value) -> Value:
 
 
 @row("Gemm")
-def _gemm(c: Call, a: Value, b: Value, bias: Value = None) -> Value:
+def _gemm(c: Call, a: Value, b: Value, bias: Value | None = None) -> Value:
     trans_a, trans_b = bool(c.attr("transA", 0)), bool(c.attr("transB", 0))
     c.same_size(a.shape[0 if trans_a else 1], b.shape[1 if trans_b else 0])
     y = c.matmul(a, b, transpose_a=trans_a, transpose_b=trans_b)
@@ -185,7 +185,7 @@ def dequantize(c: Call, x: Value, scale: Value, zero: Value | None) -> Value:
 
 
 @row("QuantizeLinear")
-def _quantize_linear(c: Call, x: Value, scale: Value, zero: Value = None) -> Value:
+def _quantize_linear(c: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
     number = c.attr("output_dtype", 0)
     dtype = zero.dtype if zero is not None else c.mlc_dtype(number) if number else "u8"
     scale, zero = _quantisation(c, x, scale, zero)
@@ -193,13 +193,13 @@ def _quantize_linear(c: Call, x: Value, scale: Value, zero: Value = None) -> Val
 
 
 @row("DequantizeLinear")
-def _dequantize_linear(c: Call, x: Value, scale: Value, zero: Value = None) -> Value:
+def _dequantize_linear(c: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
     scale, zero = _quantisation(c, x, scale, zero)
     return dequantize(c, x, scale, zero)
 
 
 @row("MatMulInteger")
-def _matmul_integer(c: Call, a: Value, b: Value, a_zero: Value = None, b_zero: Value = None) -> Value:
+def _matmul_integer(c: Call, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None) -> Value:
     return multiply(c, _centred(c, a, a_zero, -2), _centred(c, b, b_zero, -1))
 
 
@@ -218,9 +218,16 @@ def _centred(c: Call, x: Value, zero: Value | None, axis: int) -> Value:
 
 @row("QLinearMatMul")
 def _qlinear_matmul(
-    c: Call, a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value, y_scale: Value,
+    c: Call,
+    a: Value,
+    a_scale: Value,
+    a_zero: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value,
+    y_scale: Value,
     y_zero: Value,
-) -> Value:  # fmt: skip
+) -> Value:
     product_ = multiply(c, _centred(c, a, a_zero, -2), _centred(c, b, b_zero, -1))
     scale = c.div(c.mul(c.to(a_scale, "f32"), c.to(b_scale, "f32")), c.to(y_scale, "f32"))
     return _requantized(c, product_, scale, y_zero)
@@ -235,7 +242,7 @@ def _requantized(c: Call, x: Value, scale: Value, zero: Value) -> Value:
 
 
 @row("ConvInteger")
-def _conv_integer(c: Call, x: Value, w: Value, x_zero: Value = None, w_zero: Value = None) -> Value:
+def _conv_integer(c: Call, x: Value, w: Value, x_zero: Value | None = None, w_zero: Value | None = None) -> Value:
     return _integer_conv(c, x, w, x_zero, w_zero)
 
 
@@ -254,9 +261,17 @@ def _integer_conv(c: Call, x: Value, w: Value, x_zero: Value | None, w_zero: Val
 
 @row("QLinearConv")
 def _qlinear_conv(
-    c: Call, x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value, y_scale: Value,
-    y_zero: Value, bias: Value = None,
-) -> Value:  # fmt: skip
+    c: Call,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    w: Value,
+    w_scale: Value,
+    w_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    bias: Value | None = None,
+) -> Value:
     y = _integer_conv(c, x, w, x_zero, w_zero)
     per_channel = [w.shape[0]] + [1] * (len(x.shape) - 2)
     if bias is not None:
@@ -279,7 +294,7 @@ def _dynamic_quantize(c: Call, x: Value) -> Any:
 
 
 @row("MatMulNBits", domain="com.microsoft")
-def _matmul_nbits(c: Call, a: Value, packed: Known, scales: Known, zeros: Known = None) -> Value:
+def _matmul_nbits(c: Call, a: Value, packed: Known, scales: Known, zeros: Known | None = None) -> Value:
     """Weights of 4 or 8 bits in blocks along K, unpacked here to the dtype of the scales."""
     bits, block, k, n = c.attr("bits", 4), c.attr("block_size"), c.attr("K"), c.attr("N")
     if bits not in (4, 8):

@@ -73,7 +73,7 @@ def _group_norm_by_group(c: Call, x: Value, scale: Value, bias: Value) -> Value:
 
 
 @row("LayerNormalization")
-def _layer_norm(c: Call, x: Value, scale: Value, bias: Value = None) -> Any:
+def _layer_norm(c: Call, x: Value, scale: Value, bias: Value | None = None) -> Any:
     axis, epsilon = c.axis(x, c.attr("axis", -1)), c.attr("epsilon", 1e-5)
     if not c.has_output(1) and not c.has_output(2):
         return c.layer_norm(x, _tail(c, scale, x, axis), _tail(c, bias, x, axis), axis=axis, epsilon=epsilon)
@@ -108,14 +108,16 @@ def _rms_norm(c: Call, x: Value, scale: Value) -> Value:
 
 
 @row("SkipLayerNormalization", domain="com.microsoft")
-def _skip_layer_norm(c: Call, x: Value, skip: Value, gamma: Value, beta: Value = None, bias: Value = None) -> Any:
+def _skip_layer_norm(
+    c: Call, x: Value, skip: Value, gamma: Value, beta: Value | None = None, bias: Value | None = None
+) -> Any:
     total = c.add(x, skip) if bias is None else c.add(c.add(x, skip), bias)
     out = c.layer_norm(total, gamma, beta, axis=len(x.shape) - 1, epsilon=c.attr("epsilon", 1e-12))
     return out, None, None, total
 
 
 @row("SkipSimplifiedLayerNormalization", domain="com.microsoft")
-def _skip_rms_norm(c: Call, x: Value, skip: Value, gamma: Value, bias: Value = None) -> Any:
+def _skip_rms_norm(c: Call, x: Value, skip: Value, gamma: Value, bias: Value | None = None) -> Any:
     total = c.add(x, skip) if bias is None else c.add(c.add(x, skip), bias)
     return c.rms_norm(total, gamma, axis=len(x.shape) - 1, epsilon=c.attr("epsilon", 1e-12)), None, None, total
 

@@ -68,7 +68,7 @@ def _clip_attributes(c: Call, x: Value) -> Value:
 
 
 @row("Clip", since=11)
-def _clip(c: Call, x: Value, low: Value = None, high: Value = None) -> Value:
+def _clip(c: Call, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
     x = x if low is None else c.maximum(x, low)
     return x if high is None else c.minimum(x, high)
 
@@ -188,7 +188,7 @@ def _gelu(c: Call, x: Value) -> Value:
 
 
 @row("FastGelu", domain="com.microsoft")
-def _fast_gelu(c: Call, x: Value, bias: Value = None) -> Value:
+def _fast_gelu(c: Call, x: Value, bias: Value | None = None) -> Value:
     return c.gelu(x if bias is None else c.add(x, bias), approximate=True)
 
 
@@ -247,7 +247,7 @@ def _identity(c: Call, x: Any) -> Any:
 
 
 @row("Dropout")
-def _dropout(c: Call, x: Value, ratio: Known = None, training: Known = None) -> Any:
+def _dropout(c: Call, x: Value, ratio: Known | None = None, training: Known | None = None) -> Any:
     if training is not None and training.item() and (ratio is None or ratio.item() != 0):
         raise c.unsupported("dropout in training mode")
     if not c.has_output(1):

@@ -71,9 +71,16 @@ def _outputs(c: Call, y: Value, *states: Value) -> list[Any]:
 
 @row("LSTM")
 def _lstm(
-    c: Call, x: Value, w: Value, r: Value, bias: Value = None, lengths: Any = None, h0: Value = None, c0: Value = None,
+    c: Call,
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None = None,
+    lengths: Any = None,
+    h0: Value | None = None,
+    c0: Value | None = None,
     peephole: Any = None,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     x, h0, c0 = _time_first(c, x, h0, c0)
     if isinstance(peephole, Known) and not peephole.array.any():
         peephole = None
@@ -83,7 +90,9 @@ def _lstm(
 
 
 @row("GRU")
-def _gru(c: Call, x: Value, w: Value, r: Value, bias: Value = None, lengths: Any = None, h0: Value = None) -> list[Any]:
+def _gru(
+    c: Call, x: Value, w: Value, r: Value, bias: Value | None = None, lengths: Any = None, h0: Value | None = None
+) -> list[Any]:
     x, h0 = _time_first(c, x, h0)
     if _plain_activations(c) is None or not _all_whole(x, lengths):
         return _step_by_step(c, x, w, r, bias, lengths, [h0])
@@ -93,7 +102,9 @@ def _gru(c: Call, x: Value, w: Value, r: Value, bias: Value = None, lengths: Any
 
 
 @row("RNN")
-def _rnn(c: Call, x: Value, w: Value, r: Value, bias: Value = None, lengths: Any = None, h0: Value = None) -> list[Any]:
+def _rnn(
+    c: Call, x: Value, w: Value, r: Value, bias: Value | None = None, lengths: Any = None, h0: Value | None = None
+) -> list[Any]:
     x, h0 = _time_first(c, x, h0)
     plain = _plain_activations(c)
     if plain is None or not _all_whole(x, lengths):

@@ -28,25 +28,25 @@ def _reduced(c: Call, op: str, x: Value, axes: list[int]) -> Value:
 
 
 @row("ReduceSum", "ReduceProd", "ReduceMean", "ReduceMax", "ReduceMin")
-def _reduce(c: Call, x: Value, axes: Known = None) -> Value:
+def _reduce(c: Call, x: Value, axes: Known | None = None) -> Value:
     over = _axes(c, x, axes)
     return x if over is None else _reduced(c, c.node.op.removeprefix("Reduce").lower(), x, over)
 
 
 @row("ReduceL1")
-def _reduce_l1(c: Call, x: Value, axes: Known = None) -> Value:
+def _reduce_l1(c: Call, x: Value, axes: Known | None = None) -> Value:
     over = _axes(c, x, axes)
     return c.abs(x) if over is None else _reduced(c, "sum", c.abs(x), over)
 
 
 @row("ReduceSumSquare")
-def _reduce_sum_square(c: Call, x: Value, axes: Known = None) -> Value:
+def _reduce_sum_square(c: Call, x: Value, axes: Known | None = None) -> Value:
     over = _axes(c, x, axes)
     return c.mul(x, x) if over is None else _reduced(c, "sum", c.mul(x, x), over)
 
 
 @row("ReduceL2")
-def _reduce_l2(c: Call, x: Value, axes: Known = None) -> Value:
+def _reduce_l2(c: Call, x: Value, axes: Known | None = None) -> Value:
     over = _axes(c, x, axes)
     if over is None:
         return c.abs(x)
@@ -55,13 +55,13 @@ def _reduce_l2(c: Call, x: Value, axes: Known = None) -> Value:
 
 
 @row("ReduceLogSum")
-def _reduce_log_sum(c: Call, x: Value, axes: Known = None) -> Value:
+def _reduce_log_sum(c: Call, x: Value, axes: Known | None = None) -> Value:
     over = _axes(c, x, axes)
     return c.log(x if over is None else _reduced(c, "sum", x, over))
 
 
 @row("ReduceLogSumExp")
-def _reduce_log_sum_exp(c: Call, x: Value, axes: Known = None) -> Value:
+def _reduce_log_sum_exp(c: Call, x: Value, axes: Known | None = None) -> Value:
     over = _axes(c, x, axes)
     if over is None:
         return x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,9 @@ def _resize_10(c: Call, x: Value, scales: Known) -> Value:
 
 
 @row("Resize", since=11)
-def _resize(c: Call, x: Value, roi: Known = None, scales: Known = None, sizes: Known = None) -> Value:
+def _resize(
+    c: Call, x: Value, roi: Known | None = None, scales: Known | None = None, sizes: Known | None = None
+) -> Value:
     axes = c.axes(x, c.attr("axes") or range(len(x.shape)))
     given_scales = scales.items() if scales is not None and scales.shape != (0,) else None
     given_sizes = sizes.items() if sizes is not None and sizes.shape != (0,) else None
@@ -191,7 +194,7 @@ class _Filter:
         matrix = np.zeros((len(places), size))
         lines = np.arange(len(places))
         if self.mode == "nearest":
-            rounding = {"floor": np.floor, "ceil": np.ceil}
+            rounding: dict[str, Callable[[np.ndarray], np.ndarray]] = {"floor": np.floor, "ceil": np.ceil}
             rounding["round_prefer_floor"] = lambda p: np.ceil(p - 0.5)
             rounding["round_prefer_ceil"] = lambda p: np.floor(p + 0.5)
             matrix[lines, np.clip(rounding[self.nearest](places), 0, size - 1).astype(int)] = 1

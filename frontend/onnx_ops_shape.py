@@ -21,7 +21,7 @@ def _shape(c: Call, x: Any) -> Known:
 
 
 @row("Reshape")
-def _reshape(c: Call, x: Value, shape: Known = None) -> Value:
+def _reshape(c: Call, x: Value, shape: Known | None = None) -> Value:
     target = c.attr("shape") if shape is None else shape.items()
     return c.shaped(x, resolve_reshape(x.shape, list(target), zero_copies=not c.attr("allowzero", 0)))
 
@@ -34,7 +34,7 @@ def _flatten(c: Call, x: Value) -> Value:
 
 
 @row("Squeeze")
-def _squeeze(c: Call, x: Value, axes: Known = None) -> Value:
+def _squeeze(c: Call, x: Value, axes: Known | None = None) -> Value:
     given = c.attr("axes") if axes is None else axes.items()
     if given is None:
         drop = [i for i, size in enumerate(x.shape) if isinstance(size, int) and size == 1]
@@ -49,7 +49,7 @@ def _squeeze(c: Call, x: Value, axes: Known = None) -> Value:
 
 
 @row("Unsqueeze")
-def _unsqueeze(c: Call, x: Value, axes: Known = None) -> Value:
+def _unsqueeze(c: Call, x: Value, axes: Known | None = None) -> Value:
     given = c.attr("axes") if axes is None else axes.items()
     rank = len(x.shape) + len(given)
     new = {int(axis) % rank for axis in given}
@@ -86,7 +86,7 @@ def _concat(c: Call, *xs: Value) -> Value:
 
 
 @row("Split")
-def _split(c: Call, x: Value, split: Known = None) -> list[Value]:
+def _split(c: Call, x: Value, split: Known | None = None) -> list[Value]:
     axis = c.axis(x, c.attr("axis", 0))
     parts = c.attr("split") if split is None else split.items()
     if parts is None:
@@ -106,7 +106,9 @@ def _slice_attributes(c: Call, x: Value) -> Value:
 
 
 @row("Slice", since=10)
-def _slice(c: Call, x: Value, starts: Known, ends: Known, axes: Known = None, steps: Known = None) -> Value:
+def _slice(
+    c: Call, x: Value, starts: Known, ends: Known, axes: Known | None = None, steps: Known | None = None
+) -> Value:
     return _sliced(c, x, starts.items(), ends.items(), axes and axes.items(), steps and steps.items())
 
 
@@ -134,7 +136,7 @@ def _pad_attributes(c: Call, x: Value) -> Value:
 
 
 @row("Pad", since=11)
-def _pad(c: Call, x: Value, pads: Known, value: Any = None, axes: Known = None) -> Value:
+def _pad(c: Call, x: Value, pads: Known, value: Any = None, axes: Known | None = None) -> Value:
     given = pads.items()
     if axes is not None:
         half, full = len(given) // 2, [0] * (2 * len(x.shape))

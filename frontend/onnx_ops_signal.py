@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 @row("DFT")
-def _dft_attribute(c: Call, x: Value, length: Known = None) -> Value:
+def _dft_attribute(c: Call, x: Value, length: Known | None = None) -> Value:
     return _dft(c, x, length, c.attr("axis", 1))
 
 
 @row("DFT", since=20)
-def _dft_input(c: Call, x: Value, length: Known = None, axis: Known = None) -> Value:
+def _dft_input(c: Call, x: Value, length: Known | None = None, axis: Known | None = None) -> Value:
     return _dft(c, x, length, -2 if axis is None else int(axis.item()))
 
 
@@ -67,7 +67,7 @@ def _component(c: Call, x: Value, index: int, axis: int) -> Value:
 
 
 @row("STFT")
-def _stft(c: Call, x: Value, step: Known, window: Value = None, frame: Known = None) -> Value:
+def _stft(c: Call, x: Value, step: Known, window: Value | None = None, frame: Known | None = None) -> Value:
     """Each output line is a strided correlation of the signal with a windowed cosine or sine."""
     size = int(frame.item()) if frame is not None else window.shape[0] if window is not None else None
     if not isinstance(size, int):

@@ -213,7 +213,7 @@ class _Reader:
     def __init__(self, folder: Path, raw: dict[str, memoryview]):
         self.folder = folder
         self.raw = raw
-        self.maps: dict[Path, np.memmap] = {}
+        self.maps: dict[Path, memoryview] = {}
 
     def model(self, proto: ModelProto) -> Model:
         opsets = _opsets(proto.opset_import)
@@ -305,8 +305,11 @@ class _Reader:
         if not path.is_file():
             raise OnnxError(f"weight {proto.name!r}: external data file {location!r} is not beside the model")
         if path not in self.maps:
-            self.maps[path] = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
-        data = memoryview(self.maps[path])
+            with path.open("rb") as file:
+                empty = path.stat().st_size == 0
+                mapped = b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self.maps[path] = memoryview(mapped)
+        data = self.maps[path]
         offset = int(entry.get("offset", 0))
         size = int(entry.get("length", len(data) - offset))
         if offset < 0 or size < 0 or offset + size > len(data):
@@ -384,7 +387,7 @@ def with_attrs(node: Node, attrs: dict[str, Any]) -> Node:
 def builtin_function(node: Node, input_types: list[onnx.TypeProto]) -> Function | None:
     """The body that the ONNX standard itself defines for a node's op, if any."""
     try:
-        schema = onnx.defs.get_schema(node.op, node.version, node.domain)
+        schema: Any = onnx.defs.get_schema(node.op, node.version, node.domain)
         if not (schema.has_function or schema.context_dependent_function_opset_versions):
             # The library keeps bodies for an op's newest version only; ops defined by a body have kept their meaning.
             schema = onnx.defs.get_schema(node.op, node.domain)

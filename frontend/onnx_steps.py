@@ -47,19 +47,23 @@ def activation(c: Call, name: str, alpha: float | None, beta: float | None) -> C
         "leakyrelu": lambda x: c.where(c.lt(x, c.scalar(0, x)), c.mul(x, c.scalar(given(alpha, 0.01), x)), x),
         "thresholdedrelu": lambda x: c.where(c.gt(x, c.scalar(given(alpha, 1.0), x)), x, c.scalar(0, x)),
         "scaledtanh": lambda x: c.mul(c.tanh(c.mul(x, c.scalar(given(beta, 1.0), x))), c.scalar(given(alpha, 1.0), x)),
-        "elu": lambda x: c.where(
-            c.gt(x, c.scalar(0, x)), x, c.mul(c.expm1(x), c.scalar(given(alpha, 1.0), x))
-        ),
-    }  # fmt: skip
+        "elu": lambda x: c.where(c.gt(x, c.scalar(0, x)), x, c.mul(c.expm1(x), c.scalar(given(alpha, 1.0), x))),
+    }
     if name.lower() not in table:
         raise c.unsupported(f"activation {name}")
     return table[name.lower()]
 
 
 def unrolled(
-    c: Call, x: Value, w: Value, r: Value, bias: Value | None, lengths: Value | None, states: list[Value | None],
+    c: Call,
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None,
+    lengths: Value | None,
+    states: list[Value | None],
     peephole: Value | None,
-) -> list[Value]:  # fmt: skip
+) -> list[Value]:
     """(y [T, D, B, H], then each state's last [D, B, H]) for x [T, B, I] and states [D, B, H]."""
     steps, batch, hidden = x.shape[0], x.shape[1], r.shape[2]
     if not isinstance(steps, int) or steps > LONGEST:
@@ -74,9 +78,12 @@ def unrolled(
     ys, lasts = [], []
     for d, backward in enumerate(ways):
         layer = Layer(
-            _of(c, w, d), _of(c, r, d), None if bias is None else _of(c, bias, d),
-            None if peephole is None else _of(c, peephole, d), functions[d * each : (d + 1) * each],
-        )  # fmt: skip
+            _of(c, w, d),
+            _of(c, r, d),
+            None if bias is None else _of(c, bias, d),
+            None if peephole is None else _of(c, peephole, d),
+            functions[d * each : (d + 1) * each],
+        )
         start = [_zeros(c, batch, hidden, x.dtype) if s is None else _of(c, s, d) for s in states]
         y, last = _one_direction(c, layer, x, lengths, start, backward)
         ys.append(y)

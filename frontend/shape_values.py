@@ -145,9 +145,7 @@ def _is_zero(value: Any) -> bool:
 
 def _object_array(items: Any) -> np.ndarray:
     if not isinstance(items, list | tuple):
-        array = np.empty((), object)
-        array[()] = items
-        return array
+        return np.asarray(items, object)
     array = np.empty(len(items), object)
     for i, item in enumerate(items):
         array[i] = item

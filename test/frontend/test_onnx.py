@@ -92,10 +92,16 @@ def test_sizes_that_meet_become_one():
 def test_halving_and_doubling_makes_a_dimension_a_multiple():
     nodes = [
         helper.make_node("AveragePool", ["x"], ["half"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
-        helper.make_node("Resize", ["half", "", "twice"], ["up"], mode="nearest", nearest_mode="floor",
-                         coordinate_transformation_mode="asymmetric"),
+        helper.make_node(
+            "Resize",
+            ["half", "", "twice"],
+            ["up"],
+            mode="nearest",
+            nearest_mode="floor",
+            coordinate_transformation_mode="asymmetric",
+        ),
         helper.make_node("Add", ["x", "up"], ["y"]),
-    ]  # fmt: skip
+    ]
     scales = numpy_helper.from_array(np.asarray([1, 1, 2, 2], np.float32), "twice")
     proto = model(nodes, [tensor("x", 1, 1, "h", "w")], [unknown("y")], [scales])
     module = assert_like_ort(proto, data(1, 1, 6, 8))
@@ -244,11 +250,15 @@ def test_sequences_are_gone_after_import():
 
 def test_loop_of_known_length():
     body = helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Mul", ["v", "x"], ["w"]),
-         helper.make_node("Identity", ["w"], ["out"])],
-        "body", [tensor("i", dtype=TensorProto.INT64), tensor("go", dtype=TensorProto.BOOL), tensor("v", 3)],
+        [
+            helper.make_node("Identity", ["go"], ["on"]),
+            helper.make_node("Mul", ["v", "x"], ["w"]),
+            helper.make_node("Identity", ["w"], ["out"]),
+        ],
+        "body",
+        [tensor("i", dtype=TensorProto.INT64), tensor("go", dtype=TensorProto.BOOL), tensor("v", 3)],
         [tensor("on", dtype=TensorProto.BOOL), tensor("w", 3), tensor("out", 3)],
-    )  # fmt: skip
+    )
     nodes = [helper.make_node("Loop", ["count", "", "x"], ["last", "all"], body=body)]
     weights = [scalar("count", 4)]
     assert_like_ort(model(nodes, [tensor("x", 3)], [unknown("last"), unknown("all")], weights), data(3))
