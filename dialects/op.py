@@ -22,7 +22,7 @@ from typing import Any
 from . import dims, types
 from .types import DTYPES, TensorType
 
-RULES = ("infer", "emit", "at", "combine", "tiles", "kernel", "scratch", "lower", "fold", "strides")
+RULES = ("infer", "emit", "at", "combine", "tiles", "kernel", "scratch", "layouts", "lower", "fold", "strides")
 KINDS = ("pointwise", "view", "gather", "reduce", "composite", "contract", "special", "source")
 
 
@@ -94,7 +94,7 @@ class OpDef:
             values[attribute.name] = value
         return values
 
-    def infer(self, operands: Sequence[TensorType | None | list[TensorType]], attrs: dict[str, Any]) -> list[TensorType]:
+    def infer(self, operands: Sequence[TensorType | list[TensorType] | None], attrs: dict[str, Any]) -> list[TensorType]:
         """Result types. `operands` has one entry a declared operand: a type, None if absent, a list if variadic."""
         bindings = _Bindings(self.name)
         for declared, actual in zip(self.operands, operands, strict=True):

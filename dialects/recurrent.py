@@ -46,6 +46,11 @@ def _numpy_scan(gates: np.ndarray, direction: str, states: list[np.ndarray], ste
     return y, *last
 
 
+def _turned(r: np.ndarray, dtype) -> np.ndarray:
+    """[D, H, G]"""
+    return np.swapaxes(r, 1, 2).astype(dtype)
+
+
 def _zeros(x, r) -> np.ndarray:
     return np.zeros((r.shape[0], x.shape[1], r.shape[2]), x.dtype)
 
@@ -89,11 +94,6 @@ def _state(g, given, x, r):
     return g.full(shape=[r.shape[0], x.shape[1], r.shape[2]], value=0.0, dtype=x.dtype) if given is None else given
 
 
-def _turned(g, r):
-    """r [D, G, H] as [D, H, G]: the loop over gates then runs along memory."""
-    return g.transpose(r, perm=[0, 2, 1])
-
-
 # the loop over time, shared by the kernels ---------------------------------------------------------------------------
 def _tiles(gates, r, *others, **attrs):
     return gates.shape[1] * gates.shape[2]
@@ -105,7 +105,7 @@ class _Scan:
     def __init__(self, k, tile, gates, r, direction: str) -> None:
         self.k, self.gates, self.r = k, gates, r
         self.steps, batch, directions, self.width = k.shape(gates)
-        self.hidden = k.shape(r)[1]
+        self.hidden = k.shape(r)[2]
         self.d, self.b = k.delinearize(tile, [directions, batch])
         self.direction = direction
         self.wide = "f64" if k.dtype(gates) == "f64" else "f32"
@@ -140,19 +140,17 @@ class _Scan:
         return self.k.read(self.gates, [t, self.b, self.d, j]).cast(self.wide)
 
     def add_products(self, scratch, state_at, first: int, count: int) -> None:
-        """scratch[first + j] += sum over i of state_at(i) * r[d, i, first + j], for j < count."""
+        """scratch[first + j] += sum over i of state_at(i) * r[d, first + j, i], for j < count."""
 
-        def one(i):
-            state = state_at(i)
+        def one(j):
+            place = j + first
 
-            def add(j):
-                place = j + first
-                factor = self.k.read(self.r, [self.d, i, place]).cast(self.wide)
-                self.k.write(scratch, [place], state.fma(factor, self.k.load_out(scratch, [place])))
+            def add(i, sums):
+                return [state_at(i).fma(self.k.read(self.r, [self.d, place, i]).cast(self.wide), sums[0])]
 
-            self.each(count, add)
+            self.k.write(scratch, [place], *self.k.loop(self.hidden, [self.k.load_out(scratch, [place])], add))
 
-        self.each(self.hidden, one)
+        self.each(count, one)
 
     def state(self, buffer, i):
         return self.k.load_out(buffer, [self.d, self.b, i]).cast(self.wide)
@@ -160,6 +158,11 @@ class _Scan:
 
 def _emit(definition, value):
     return definition.rules["emit"](value)
+
+
+def _packed_together(count: int):
+    """A `layouts` rule: r, operand 1, with `count` gates of the same hidden units side by side."""
+    return lambda **attrs: {1: f"gates-{count}"}
 
 
 def _scratch_dtype(gates) -> str:
@@ -184,15 +187,16 @@ def _narrow(results, dtype):
 
 @op("special")
 def lstm_steps(
-    gates: F[T, B, D, G], r: F[D, H, G], h0: F[D, B, H], c0: F[D, B, H], *, direction: str
+    gates: F[T, B, D, G], r: F[D, G, H], h0: F[D, B, H], c0: F[D, B, H], *, direction: str
 ) -> tuple[F[T, D, B, H], F[D, B, H], F[D, B, H]]:
-    """The recurrence of `lstm` from gates x w^T + bias and `r` turned. Source: mlc."""
+    """The recurrence of `lstm` from gates x w^T + bias. Source: mlc."""
     wide = accumulator(gates.dtype)
     moved = np.swapaxes(gates, 1, 2).astype(wide)
-    return _narrow(_numpy_scan(moved, direction, [h0, c0], _lstm_step(r.astype(wide))), gates.dtype)
+    return _narrow(_numpy_scan(moved, direction, [h0, c0], _lstm_step(_turned(r, wide))), gates.dtype)
 
 
 lstm_steps.rule("tiles")(_tiles)
+lstm_steps.rule("layouts")(_packed_together(4))
 
 
 @lstm_steps.rule("scratch")
@@ -240,8 +244,7 @@ def lstm(
     both = None if bias is None else bias[:, :size].astype(accumulator(x.dtype)) + bias[:, size:]
     states = [_zeros(x, r) if s is None else s for s in (h0, c0)]
     gates = _numpy_gates(x, w, both)
-    turned = np.swapaxes(r, 1, 2).astype(gates.dtype)
-    return _narrow(_numpy_scan(gates, direction, states, _lstm_step(turned)), x.dtype)
+    return _narrow(_numpy_scan(gates, direction, states, _lstm_step(_turned(r, gates.dtype))), x.dtype)
 
 
 @lstm.rule("infer")
@@ -256,7 +259,7 @@ def _both_biases(g, bias, size: int):
 @lstm.rule("lower")
 def _(g, x, w, r, bias, h0, c0, *, direction):
     gates = _gates(g, x, w, _both_biases(g, bias, r.shape[1]))
-    return g.lstm_steps(gates, _turned(g, r), _state(g, h0, x, r), _state(g, c0, x, r), direction=direction)
+    return g.lstm_steps(gates, r, _state(g, h0, x, r), _state(g, c0, x, r), direction=direction)
 
 
 # GRU -----------------------------------------------------------------------------------------------------------------
@@ -278,22 +281,27 @@ def _gru_step(r: np.ndarray, hidden_bias: np.ndarray, linear_before_reset: bool)
 
 @op("special")
 def gru_steps(
-    gates: F[T, B, D, G], r: F[D, H, G], hidden_bias: F[D, H], h0: F[D, B, H], *, direction: str,
+    gates: F[T, B, D, G], r: F[D, G, H], hidden_bias: F[D, H], h0: F[D, B, H], *, direction: str,
     linear_before_reset: bool,
 ) -> tuple[F[T, D, B, H], F[D, B, H]]:
-    """The recurrence of `gru` from gates x w^T + bias and `r` turned; `hidden_bias` belongs to r. Source: mlc."""
+    """The recurrence of `gru` from gates x w^T + bias; `hidden_bias` belongs to r. Source: mlc."""
     wide = accumulator(gates.dtype)
     moved = np.swapaxes(gates, 1, 2).astype(wide)
-    step = _gru_step(r.astype(wide), hidden_bias.astype(wide), linear_before_reset)
+    step = _gru_step(_turned(r, wide), hidden_bias.astype(wide), linear_before_reset)
     return _narrow(_numpy_scan(moved, direction, [h0], step), gates.dtype)
 
 
 gru_steps.rule("tiles")(_tiles)
 
 
+@gru_steps.rule("layouts")
+def _(*, direction, linear_before_reset):
+    return _packed_together(3 if linear_before_reset else 1)()
+
+
 @gru_steps.rule("scratch")
 def _(gates, r, hidden_bias, h0, *, direction, linear_before_reset):
-    return [(_scratch_dtype(gates), (gates.shape[3],)), (_scratch_dtype(gates), (r.shape[1],))]
+    return [(_scratch_dtype(gates), (gates.shape[3],)), (_scratch_dtype(gates), (r.shape[2],))]
 
 
 @gru_steps.rule("kernel")
@@ -352,7 +360,7 @@ def gru(
         both[:, : 2 * hidden] += bias[:, size : size + 2 * hidden].astype(wide)
         hidden_bias = bias[:, size + 2 * hidden :].astype(wide)
     gates = _numpy_gates(x, w, both)
-    step = _gru_step(np.swapaxes(r, 1, 2).astype(wide), hidden_bias, linear_before_reset)
+    step = _gru_step(_turned(r, wide), hidden_bias, linear_before_reset)
     return _narrow(_numpy_scan(gates, direction, [_zeros(x, r) if h0 is None else h0], step), x.dtype)
 
 
@@ -372,7 +380,7 @@ def _(g, x, w, r, bias, h0, *, direction, linear_before_reset):
         both = g.concat(updates, _cut_last(g, bias, 2 * hidden, size), axis=1)
         hidden_bias = _cut_last(g, bias, size + 2 * hidden, 2 * size)
     return g.gru_steps(
-        _gates(g, x, w, both), _turned(g, r), hidden_bias, _state(g, h0, x, r), direction=direction,
+        _gates(g, x, w, both), r, hidden_bias, _state(g, h0, x, r), direction=direction,
         linear_before_reset=linear_before_reset,
     )
 
@@ -387,15 +395,16 @@ def _rnn_step(r: np.ndarray, activation: str):
 
 @op("special")
 def rnn_steps(
-    gates: F[T, B, D, G], r: F[D, H, G], h0: F[D, B, H], *, direction: str, activation: str
+    gates: F[T, B, D, G], r: F[D, G, H], h0: F[D, B, H], *, direction: str, activation: str
 ) -> tuple[F[T, D, B, H], F[D, B, H]]:
-    """The recurrence of `rnn` from gates x w^T + bias and `r` turned. Source: mlc."""
+    """The recurrence of `rnn` from gates x w^T + bias. Source: mlc."""
     wide = accumulator(gates.dtype)
     moved = np.swapaxes(gates, 1, 2).astype(wide)
-    return _narrow(_numpy_scan(moved, direction, [h0], _rnn_step(r.astype(wide), activation)), gates.dtype)
+    return _narrow(_numpy_scan(moved, direction, [h0], _rnn_step(_turned(r, wide), activation)), gates.dtype)
 
 
 rnn_steps.rule("tiles")(_tiles)
+rnn_steps.rule("layouts")(_packed_together(1))
 
 
 @rnn_steps.rule("scratch")
@@ -437,7 +446,7 @@ def rnn(
     size = r.shape[1]
     both = None if bias is None else bias[:, :size].astype(accumulator(x.dtype)) + bias[:, size:]
     gates = _numpy_gates(x, w, both)
-    step = _rnn_step(np.swapaxes(r, 1, 2).astype(gates.dtype), activation)
+    step = _rnn_step(_turned(r, gates.dtype), activation)
     return _narrow(_numpy_scan(gates, direction, [_zeros(x, r) if h0 is None else h0], step), x.dtype)
 
 
@@ -451,4 +460,4 @@ def _(x, w, r, bias, h0, *, direction, activation):
 @rnn.rule("lower")
 def _(g, x, w, r, bias, h0, *, direction, activation):
     gates = _gates(g, x, w, _both_biases(g, bias, r.shape[1]))
-    return g.rnn_steps(gates, _turned(g, r), _state(g, h0, x, r), direction=direction, activation=activation)
+    return g.rnn_steps(gates, r, _state(g, h0, x, r), direction=direction, activation=activation)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mlir import ir
-
 from mlc.dialects.build import attrs_of, definition_of, type_of
 from mlc.dialects.builder import OpBuilder, Value
 from mlc.dialects.dims import Size
 from mlc.dialects.views import VIEW_OPS, strided_through, strides_before
 from mlc.dialects.weights import store_of
+from mlir import ir
 
 from .base import Pass
 from .decompose import is_row_composite
@@ -247,8 +246,12 @@ class Fuser:
             return isinstance(owner, ir.Block) or not is_view(owner.operation)
 
         found = strided_through(operation.results[0], is_memory)
-        if found is None or group.hero is None or group.hero.name != "mlc.conv":
+        if found is None or group.hero is None:
             return found is not None
+        if "layouts" in definition_of(group.hero).rules:  # its emitter reads rows by whole registers
+            return operation.results[0] not in list(group.hero.operands) or found[1].strides[-1] == 1
+        if group.hero.name != "mlc.conv":
+            return True
         # The hero sees the last view; asking at each is the same, since only all of them together reach it.
         shape = type_of(group.hero.operands[0]).shape
         return operation.results[0] != group.hero.operands[0] or found[1].strides[-1] == 1 or shape[-1] <= _UNTURNED_CHANNELS_MAX

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlir import ir
-
 from mlc.dialects.build import attrs_of, definition_of, type_of
 from mlc.dialects.views import strided_through
+from mlir import ir
 
 from .base import Pass
 from .rewriting import body_of, functions, kernels
@@ -29,9 +28,16 @@ def _used_by_hero_only(argument: ir.Value, hero: ir.Operation) -> bool:
     return all(use.owner.operation == hero for use in argument.uses)
 
 
+def _may_pack(operation: ir.Operation) -> bool:
+    definition = definition_of(operation)
+    return definition.kind == "contract" or "layouts" in definition.rules
+
+
 def _layout(hero: ir.Operation, position: int) -> str:
     """The packed layout of operand `position`, spelt with all that packing must know; empty: as it is."""
     attrs = attrs_of(hero)
+    if "layouts" in definition_of(hero).rules:
+        return definition_of(hero).rules["layouts"](**attrs).get(position, "")
     if hero.name == "mlc.matmul" and position == 1:
         return "panels-transposed" if attrs["transpose_b"] else "panels"
     if hero.name == "mlc.conv" and position == 1:
@@ -58,10 +64,11 @@ class PackWeights(Pass):
 
     def run(self, module: ir.Module) -> None:
         for name, kernel in kernels(module).items():
-            if ir.StringAttr(kernel.attributes["mlc.emitter"]).value != "contract":
-                continue
             block = body_of(kernel)
-            hero = next(op.operation for op in block.operations if definition_of(op) and definition_of(op).kind == "contract")
+            heroes = (op.operation for op in block.operations if definition_of(op))
+            hero = next((op for op in heroes if _may_pack(op)), None)
+            if hero is None:
+                continue
             layouts = [""] * len(block.arguments)
             for position, operand in enumerate(hero.operands):
                 layout = _layout(hero, position)

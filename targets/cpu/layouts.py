@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-
 from mlc.dialects.types import dtype_of_numpy
 
 from .conv import pack_conv_layout
 from .isa.facts import Isa
 from .isa.memory import sum_dtype
 from .packing import pack_b
+from .recurrent import pack_gates
 
 
 def pack_weight(layout: str, array: np.ndarray, isa: Isa) -> np.ndarray:
@@ -17,6 +17,8 @@ def pack_weight(layout: str, array: np.ndarray, isa: Isa) -> np.ndarray:
     dtype = dtype_of_numpy(array.dtype)
     if layout.startswith("conv-"):
         return pack_conv_layout(isa, layout, array, dtype)
+    if layout.startswith("gates-"):
+        return pack_gates(layout, array, isa, dtype)
     if layout.startswith("panels"):
         return pack_b(array, isa.panel_columns(sum_dtype(dtype)), is_transposed=layout == "panels-transposed")
     return np.ascontiguousarray(array)

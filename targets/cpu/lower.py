@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mlir import ir
-from mlir.dialects import llvm
-
 from mlc.dialects import dims
 from mlc.dialects.build import attrs_of, definition_of, type_of
 from mlc.dialects.dims import Size
 from mlc.dialects.machine import Machine
 from mlc.dialects.views import contiguous, register_index_rules
+from mlir import ir
+from mlir.dialects import llvm
 
+from . import recurrent  # noqa: F401  registers its rules
 from .contract import emit_contract
 from .index import i64
 from .isa.facts import Isa
