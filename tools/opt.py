@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from mlir import ir
-
 from mlc.dialects.build import make_context
 from mlc.dialects.machine import Machine
 from mlc.dialects.verify import verify_module
 from mlc.passes.base import PassError, pass_names, run_pipeline, split_specs
 from mlc.passes.rewriting import kernels
-from mlc.targets.cpu.lower import lower_kernel
-from mlc.targets.cpu.objects import clang_flags, lower_to_llvm
 from mlc.targets.machines import find_machine
 from mlc.targets.tools import ToolError, run_tool
+from mlir import ir
 
 FORMS = ("ir", "l2", "llvm", "asm")
 
@@ -30,7 +27,7 @@ def optimise(
     file: Annotated[Path, typer.Argument(help="An .mlir file, or - for standard input.")],
     passes: Annotated[str, typer.Option("-p", "--passes", help='E.g. "simplify,fuse{max-ops=8},mlir:cse".')] = "",
     target: Annotated[str, typer.Option(help="Attaches this machine's facts first; see `mlc targets`.")] = "",
-    emit: Annotated[str, typer.Option(help="ir, or each kernel as l2, llvm or asm: that needs kernels and a machine.")] = "ir",
+    emit: Annotated[str, typer.Option(help="ir, or kernels (on a machine) as l2, llvm or asm.")] = "ir",
     list_passes: Annotated[bool, typer.Option("--list", help="Lists the passes and ends.")] = False,
     debug_info: Annotated[bool, typer.Option(help="Prints locations.")] = False,
 ) -> None:
@@ -55,6 +52,9 @@ def optimise(
 
 def _kernels(module: ir.Module, form: str) -> str:
     """The code of every kernel as L2 IR, LLVM IR or assembly. Raises PassError for another form, and ToolError."""
+    from mlc.targets.cpu.lower import lower_kernel
+    from mlc.targets.cpu.objects import clang_flags, lower_to_llvm
+
     if form not in FORMS:
         raise PassError(f"--emit {form}: choose {', '.join(FORMS)}")
     machine = Machine.of(module)
