@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from mlc.dialects import dims, pointwise, recurrent
-from mlc.dialects.build import attrs_of, operands_of, type_of
+from mlc.dialects.build import attrs_of, definition_of, operands_of, type_of
 from mlc.dialects.val import Val
 from mlc.dialects.vecmath import sigmoid, tanh
 from mlir import ir
@@ -128,6 +129,7 @@ class _Units:
     masks: list[ir.Value | None]
 
 
+_Place = tuple[Size, Size, Size]  # direction, first batch row and how many rows, of a tile
 # start(row, gate, unit, mask): what a sum begins with.
 _Start = Callable[[Size, int, Size, "ir.Value | None"], ir.Value]
 # update(row, unit, mask, gates): one register of hidden units of one row, from the sums of its gates.
@@ -135,22 +137,29 @@ _Update = Callable[[Size, Size, "ir.Value | None", list[Val]], None]
 
 
 @dataclass(frozen=True)
-class _Scan:
-    """What the cells share: sizes, memory, and the loops over time, hidden units and rows."""
+class Layer:
+    """What the cells share: sizes, memory, and the loops over time, hidden units and rows.
+
+    `operands` are those of the op without r, `outs` its results; `stage` is a stack array for the sums of a tile.
+    """
 
     isa: Isa
     panels: GatePanels
     dtype: str
     steps: Size
     batch: Size
-    known_batch: int | None
-    gates: StridedBuffer
+    directions: Size
     weights: ir.Value
+    operands: tuple[StridedBuffer, ...]
     start: StridedBuffer
-    y: StridedBuffer
-    last: StridedBuffer
+    outs: tuple[StridedBuffer, ...]
     stage: ir.Value
-    way: str
+    attrs: dict[str, Any]
+
+    @property
+    def block_rows(self) -> int:
+        """Batch rows of a tile."""
+        return -(-_BLOCK_ROWS_MIN // self.rows) * self.rows
 
     @property
     def total(self) -> str:
@@ -169,7 +178,7 @@ class _Scan:
     def gate(self, step: _Step, row: Size, gate: int, unit: Size, mask: ir.Value | None) -> Val:
         """What the input gives one gate, before the recurrent product."""
         column = index.add(unit, gate * self.panels.hidden)
-        return self.load(self.gates.at([step.time, index.add(step.batch, row), step.direction, column]), mask)
+        return self.load(self.operands[0].at([step.time, index.add(step.batch, row), step.direction, column]), mask)
 
     def state(self, states: _States, row: Size, unit: Size) -> ir.Value:
         return offset_ptr(states.row(row, self.dtype), unit, self.dtype)
@@ -177,24 +186,25 @@ class _Scan:
     def states_at(self, buffer: StridedBuffer, place: Sequence[Size]) -> _States:
         return _States(buffer.at([*place, 0]), buffer.strides[-2])
 
-    def emit_tile(self, direction: Size, batch: Size, row_count: Size, body: Callable[[_Step], None]) -> None:
+    def scan(self, place: _Place, body: Callable[[_Step], None]) -> None:
         """`body` for each time step; then the last state is copied out."""
+        direction, batch, row_count = place
         begin = self.states_at(self.start, [direction, batch])
-        final = index.sub(self.steps, 1)
+        final, way = index.sub(self.steps, 1), self.attrs["direction"]
 
         def one(number: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
             time: Size = number
-            if self.way == "reverse":
+            if way == "reverse":
                 time = index.sub(final, number)
-            elif self.way == "bidirectional":
+            elif way == "bidirectional":
                 back = index.sub(final, index.mul(number, 2))
                 time = index.add(number, index.mul(direction, back))
-            after = self.states_at(self.y, [time, direction, batch])
+            after = self.states_at(self.outs[0], [time, direction, batch])
             body(_Step(time, direction, batch, row_count, _States(*carried), after))
             return [after.ptr, index.to_value(after.row_stride)]
 
         ended = index.loop(0, self.steps, 1, [begin.ptr, index.to_value(begin.row_stride)], one)
-        self.copy_states(_States(*ended), self.states_at(self.last, [direction, batch]), row_count)
+        self.copy_states(_States(*ended), self.states_at(self.outs[1], [direction, batch]), row_count)
 
     def copy_states(self, source: _States, target: _States, row_count: Size) -> None:
         def one(row: ir.Value, unit: Size, mask: ir.Value | None) -> None:
@@ -212,7 +222,7 @@ class _Scan:
     def each_units(self, step: _Step, body: Callable[[_Units], None]) -> None:
         """`body` for every register tile; a panel of weights serves all rows before the next is read."""
         hidden, lanes = self.panels.hidden, self.panels.lanes
-        tail = None if self.known_batch is None else self.known_batch % self.rows
+        tail = self.batch % self.rows if isinstance(self.batch, int) else None
 
         def block(unit: Size, counts: list[int]) -> None:
             masks = [None if c == lanes else lane_mask(self.isa, self.total, c) for c in counts]
@@ -281,84 +291,133 @@ def _tanh(value: Val) -> Val:
 
 
 # cells: the body of a step -------------------------------------------------------------------------------------------
-def _lstm_step(scan: _Scan, cells: StridedBuffer, step: _Step) -> None:
-    cell_rows = scan.states_at(cells, [step.direction, step.batch])
+def _lstm(layer: Layer, place: _Place) -> None:
+    direction, batch, row_count = place
+    cells = layer.states_at(layer.outs[2], [direction, batch])
+    layer.copy_states(layer.states_at(layer.operands[2], [direction, batch]), cells, row_count)
+    layer.scan(place, partial(_lstm_step, layer, cells))
+
+
+def _lstm_step(layer: Layer, cells: _States, step: _Step) -> None:
 
     def update(row: Size, unit: Size, mask: ir.Value | None, gates: list[Val]) -> None:
         i, o, f = (_sigmoid(v) for v in gates[:3])
-        place = scan.state(cell_rows, row, unit)
-        cell = f.fma(scan.load(place, mask), i * _tanh(gates[3]))
-        scan.store(cell, place, mask)
-        scan.store(o * _tanh(cell), scan.state(step.after, row, unit), mask)
+        place = layer.state(cells, row, unit)
+        cell = f.fma(layer.load(place, mask), i * _tanh(gates[3]))
+        layer.store(cell, place, mask)
+        layer.store(o * _tanh(cell), layer.state(step.after, row, unit), mask)
 
     def block(units: _Units) -> None:
-        sums = scan.products(step, units, 0, step.before, lambda *at: scan.gate(step, *at).value)
-        scan.update(units, [sums], update)
+        sums = layer.products(step, units, 0, step.before, lambda *at: layer.gate(step, *at).value)
+        layer.update(units, [sums], update)
 
-    scan.each_units(step, block)
+    layer.each_units(step, block)
 
 
-def _rnn_step(scan: _Scan, activation: str, step: _Step) -> None:
+def _rnn(layer: Layer, place: _Place) -> None:
+    layer.scan(place, partial(_rnn_step, layer))
+
+
+def _rnn_step(layer: Layer, step: _Step) -> None:
+    activation = layer.attrs["activation"]
+
     def update(row: Size, unit: Size, mask: ir.Value | None, gates: list[Val]) -> None:
         out = _tanh(gates[0]) if activation == "tanh" else pointwise.relu.rules["emit"](gates[0])
-        scan.store(out, scan.state(step.after, row, unit), mask)
+        layer.store(out, layer.state(step.after, row, unit), mask)
 
     def block(units: _Units) -> None:
-        sums = scan.products(step, units, 0, step.before, lambda *at: scan.gate(step, *at).value)
-        scan.update(units, [sums], update)
+        sums = layer.products(step, units, 0, step.before, lambda *at: layer.gate(step, *at).value)
+        layer.update(units, [sums], update)
 
-    scan.each_units(step, block)
+    layer.each_units(step, block)
 
 
-def _gru_step(scan: _Scan, hidden_bias: StridedBuffer, step: _Step) -> None:
+def _gru(layer: Layer, place: _Place) -> None:
+    step = _gru_step if layer.attrs["linear_before_reset"] else _gru_reset_first_step
+    layer.scan(place, partial(step, layer))
+
+
+def _gru_step(layer: Layer, step: _Step) -> None:
     """The reset gate scales the hidden product: all gates meet the same state."""
+    hidden_bias = layer.operands[1]
 
     def start(row: Size, gate: int, unit: Size, mask: ir.Value | None) -> ir.Value:
         if gate == 2:
-            return scan.load(hidden_bias.at([step.direction, unit]), mask).value
-        return scan.gate(step, row, gate, unit, mask).value
+            return layer.load(hidden_bias.at([step.direction, unit]), mask).value
+        return layer.gate(step, row, gate, unit, mask).value
 
     def update(row: Size, unit: Size, mask: ir.Value | None, gates: list[Val]) -> None:
-        new = _tanh(_sigmoid(gates[1]).fma(gates[2], scan.gate(step, row, 2, unit, mask)))
-        _store_blend(scan, step, row, unit, mask, _sigmoid(gates[0]), new)
+        new = _tanh(_sigmoid(gates[1]).fma(gates[2], layer.gate(step, row, 2, unit, mask)))
+        _store_blend(layer, step, row, unit, mask, _sigmoid(gates[0]), new)
 
     def block(units: _Units) -> None:
-        scan.update(units, [scan.products(step, units, 0, step.before, start)], update)
+        layer.update(units, [layer.products(step, units, 0, step.before, start)], update)
 
-    scan.each_units(step, block)
+    layer.each_units(step, block)
 
 
 def _store_blend(
-    scan: _Scan, step: _Step, row: Size, unit: Size, mask: ir.Value | None, kept: Val, new: Val
+    layer: Layer, step: _Step, row: Size, unit: Size, mask: ir.Value | None, kept: Val, new: Val
 ) -> None:  # fmt: skip
-    before = scan.load(scan.state(step.before, row, unit), mask)
-    scan.store(kept.fma(before - new, new), scan.state(step.after, row, unit), mask)
+    before = layer.load(layer.state(step.before, row, unit), mask)
+    layer.store(kept.fma(before - new, new), layer.state(step.after, row, unit), mask)
 
 
-def _gru_reset_first_step(scan: _Scan, hidden_bias: StridedBuffer, step: _Step) -> None:
-    """The reset gate scales the state, so its product waits for all of it: the scaled state is kept in `last`."""
-    scaled = scan.states_at(scan.last, [step.direction, step.batch])
+def _gru_reset_first_step(layer: Layer, step: _Step) -> None:
+    """The reset gate scales the state, so its product waits for all of it; that is kept where the last state will be."""
+    hidden_bias = layer.operands[1]
+    scaled = layer.states_at(layer.outs[1], [step.direction, step.batch])
 
     def start(gate: int, row: Size, _: int, unit: Size, mask: ir.Value | None) -> ir.Value:
-        value = scan.gate(step, row, gate, unit, mask)
-        return (value + scan.load(hidden_bias.at([step.direction, unit]), mask) if gate == 2 else value).value
+        value = layer.gate(step, row, gate, unit, mask)
+        return (value + layer.load(hidden_bias.at([step.direction, unit]), mask) if gate == 2 else value).value
 
     def reset(row: Size, unit: Size, mask: ir.Value | None, gates: list[Val]) -> None:
-        before = scan.load(scan.state(step.before, row, unit), mask)
-        scan.store(_sigmoid(gates[0]) * before, scan.state(scaled, row, unit), mask)
+        before = layer.load(layer.state(step.before, row, unit), mask)
+        layer.store(_sigmoid(gates[0]) * before, layer.state(scaled, row, unit), mask)
 
     def update(row: Size, unit: Size, mask: ir.Value | None, gates: list[Val]) -> None:
-        _store_blend(scan, step, row, unit, mask, _sigmoid(gates[0]), _tanh(gates[1]))
+        _store_blend(layer, step, row, unit, mask, _sigmoid(gates[0]), _tanh(gates[1]))
 
     def first(units: _Units) -> None:
-        scan.update(units, [scan.products(step, units, 1, step.before, partial(start, 1))], reset)
+        layer.update(units, [layer.products(step, units, 1, step.before, partial(start, 1))], reset)
 
     def second(units: _Units) -> None:
-        kept = scan.products(step, units, 0, step.before, partial(start, 0))
-        scan.update(units, [kept, scan.products(step, units, 2, scaled, partial(start, 2))], update)
+        kept = layer.products(step, units, 0, step.before, partial(start, 0))
+        layer.update(units, [kept, layer.products(step, units, 2, scaled, partial(start, 2))], update)
 
-    scan.each_units(step, first)
-    scan.each_units(step, second)
+    layer.each_units(step, first)
+    layer.each_units(step, second)
+
+
+_CELLS = {"lstm_steps": _lstm, "gru_steps": _gru, "rnn_steps": _rnn}
+
+
+# the layer -----------------------------------------------------------------------------------------------------------
+def make_layer(
+    isa: Isa, panels: GatePanels, sizes: tuple[Size, Size, Size], dtype: str, attrs: dict[str, Any],
+    weights: ir.Value, operands: Sequence[StridedBuffer], outs: Sequence[StridedBuffer],
+) -> Layer:  # fmt: skip
+    """A layer of `sizes` steps, batch and directions; `operands` are the op's without r, `outs` its results."""
+    start = operands[2 if "linear_before_reset" in attrs else 1]
+    parts = 2 if panels.group_count > 1 else 1
+    stage = stack_array(sum_dtype(dtype), panels.tile_rows(isa) * panels.lanes * panels.vecs * parts)
+    return Layer(isa, panels, dtype, *sizes, weights, tuple(operands), start, tuple(outs), stage, attrs)
+
+
+def emit_recurrent(layer: Layer, name: str, begin: Size, end: Size) -> None:
+    """The loop over tiles begin..end of [directions, batch blocks] of the op `name`."""
+    blocks = index.ceil_div(layer.batch, layer.block_rows)
+
+    def tile(number: ir.Value) -> None:
+        direction, block = index.delinearize(number, [layer.directions, blocks])
+        batch = index.mul(block, layer.block_rows)
+        count: Size = index.minimum(layer.block_rows, index.sub(layer.batch, batch))
+        if isinstance(layer.batch, int) and layer.batch <= layer.block_rows:
+            count = layer.batch
+        _CELLS[name](layer, (direction, batch, count))
+
+    index.each(begin, end, 1, tile)
 
 
 # from the ops --------------------------------------------------------------------------------------------------------
@@ -378,52 +437,18 @@ def _strided(k: Kernel, buffer: Buffer) -> StridedBuffer:
 def _emit(k: Kernel, body: KernelBody, operation: ir.Operation, begin: ir.Value, end: ir.Value) -> dims.Size | None:
     """All tiles; None where r is no weight and so not packed."""
     gates, r, *others = operands_of(operation)
-    attrs = attrs_of(operation)
     if r not in k.packed:
         return None
+    shape, dtype = type_of(gates).shape, type_of(gates).dtype
+    panels = GatePanels.of(type_of(r).shape, int(k.packed[r].removeprefix("gates-")), k.isa, dtype)
     memory = [_memory(k, value) for value in (gates, *others)]
-    shape = type_of(gates).shape
-    group_gates = int(k.packed[r].removeprefix("gates-"))
-    panels = GatePanels.of(type_of(r).shape, group_gates, k.isa, type_of(r).dtype)
-    rows = panels.tile_rows(k.isa)
-    known = shape[1] if isinstance(shape[1], int) else None
-    block_rows = -(-_BLOCK_ROWS_MIN // rows) * rows
-    starts = memory[2] if operation.name == "mlc.gru_steps" else memory[1]
     outs = [_strided(k, buffer) for buffer in body.buffers]
-    total = sum_dtype(type_of(gates).dtype)
-    stage = stack_array(total, rows * panels.lanes * panels.vecs * (2 if panels.group_count > 1 else 1))
-    scan = _Scan(
-        k.isa, panels, type_of(gates).dtype, k.size(shape[0]), k.size(shape[1]), known, memory[0],
-        k.buffers[r].pointer, starts, outs[0], outs[1], stage, attrs["direction"],
-    )  # fmt: skip
-    blocks = dims.ceildiv(shape[1], block_rows)
-
-    def tile(number: ir.Value) -> None:
-        direction, block = index.delinearize(number, [shape[2], k.size(blocks)])
-        batch = index.mul(block, block_rows)
-        row_count = known if known is not None and known <= block_rows else None
-        if row_count is None:
-            row_count = index.minimum(block_rows, index.sub(scan.batch, batch))
-        _emit_tile(scan, operation.name, attrs, memory, outs, (direction, batch, row_count))
-
-    index.each(begin, end, 1, tile)
-    return shape[2] * blocks
-
-
-def _emit_tile(
-    scan: _Scan, name: str, attrs: dict, memory: list[StridedBuffer], outs: list[StridedBuffer],
-    place: tuple[Size, Size, Size],
-) -> None:  # fmt: skip
-    if name == "mlc.lstm_steps":
-        direction, batch, row_count = place
-        target = scan.states_at(outs[2], [direction, batch])
-        scan.copy_states(scan.states_at(memory[2], [direction, batch]), target, row_count)
-        scan.emit_tile(*place, partial(_lstm_step, scan, outs[2]))
-    elif name == "mlc.gru_steps":
-        step = _gru_step if attrs["linear_before_reset"] else _gru_reset_first_step
-        scan.emit_tile(*place, partial(step, scan, memory[1]))
-    else:
-        scan.emit_tile(*place, partial(_rnn_step, scan, attrs["activation"]))
+    steps, batch, directions, _ = (k.size(s) for s in shape)
+    layer = make_layer(
+        k.isa, panels, (steps, batch, directions), dtype, attrs_of(operation), k.buffers[r].pointer, memory, outs
+    )
+    emit_recurrent(layer, definition_of(operation).name, begin, end)
+    return shape[2] * dims.ceildiv(shape[1], layer.block_rows)
 
 
 for _definition in (recurrent.lstm_steps, recurrent.gru_steps, recurrent.rnn_steps):
