@@ -12,8 +12,9 @@ import operator
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache, reduce
+from typing import TypeAlias
 
-Size = "int | Dim"
+Size: TypeAlias = "int | Dim"
 Ranges = Mapping[str, tuple[int, int]]
 INFINITY = 2**62
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")

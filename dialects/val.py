@@ -8,6 +8,7 @@ unsigned integers as signless with the type's name deciding division, comparison
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from mlir import ir
@@ -15,7 +16,7 @@ from mlir.dialects import arith, math, vector
 
 from .types import DTYPES
 
-Scalar = "Val | int | float | bool"
+Scalar: TypeAlias = "Val | int | float | bool"
 
 
 def compute_type(dtype: str) -> ir.Type:

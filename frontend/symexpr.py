@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from fractions import Fraction
+from typing import TypeAlias
 
 from mlc.frontend.record import ReadError, Size
 
@@ -23,7 +24,7 @@ def read_expr(text: str) -> Size:
     return value
 
 
-_Part = Size | Fraction
+_Part: TypeAlias = Size | Fraction
 
 
 def _walk(node: ast.expr, text: str) -> _Part:

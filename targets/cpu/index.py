@@ -6,7 +6,7 @@ that equal indices are equal values and reads of the same element are recognised
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from mlc.dialects.val import Val, constant_of
 from mlir import ir
@@ -15,7 +15,7 @@ from mlir.dialects import arith, vector
 if TYPE_CHECKING:
     from .kernel import Kernel
 
-Number = "int | ir.Value"  # a compile-time int, or a scalar i64 value
+Number: TypeAlias = "int | ir.Value"  # a compile-time int, or a scalar i64 value
 
 
 def i64() -> ir.Type:
