@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlc.dialects.build import attrs_of, definition_of, type_of
-from mlc.dialects.views import strided_through
+from mlc.dialects.build import attrs_of, definition_of
 from mlir import ir
 
 from .base import Pass
@@ -41,17 +40,8 @@ def _layout(hero: ir.Operation, position: int) -> str:
     if hero.name == "mlc.matmul" and position == 1:
         return "panels-transposed" if attrs["transpose_b"] else "panels"
     if hero.name == "mlc.conv" and position == 1:
-        return _conv_layout(hero, attrs["groups"])
+        return "conv"  # which of its forms depends on the machine: the target says
     return ""
-
-
-def _conv_layout(hero: ir.Operation, groups: int) -> str:
-    outputs, depth = type_of(hero.operands[1]).shape[:2]
-    found = strided_through(hero.operands[0], lambda v: isinstance(v.owner, ir.Block))
-    is_last = found is not None and found[1].strides[-1] == 1
-    if depth == 1 and outputs == groups and groups > 1 and is_last:
-        return "conv-depthwise"
-    return f"conv-{'last' if is_last or depth == 1 else 'first'}-groups-{groups}"
 
 
 @dataclass(frozen=True)

@@ -184,15 +184,12 @@ def _launches(module: ir.Module, lowered: Mapping[str, LoweredKernel], weights: 
             continue
         callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
         function = _function(module, callee)
-        layouts = [""] * len(op.operands)
-        if "mlc.layouts" in function.attributes:
-            layouts = [ir.StringAttr(a).value for a in ir.ArrayAttr(function.attributes["mlc.layouts"])]
         for result, offset in zip(op.results, op.attributes["mlc.offsets"], strict=True):
             text = ir.StringAttr(offset).value
             places[result] = ("output", outputs[result]) if text == "out" else ("arena", dims.parse(text))
         operands = [
             ("weight", weights.place(names[v], layout)) if v in names else places[v]
-            for v, layout in zip(op.operands, layouts, strict=True)
+            for v, layout in zip(op.operands, lowered[callee].layouts, strict=True)
         ]
         launches.append(Launch(lowered[callee], len(launches), (*operands, *(places[r] for r in op.results))))
         hero = ir.StringAttr(function.attributes["mlc.hero"]).value

@@ -218,8 +218,9 @@ def _emit_conv(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value,
     )
     x = _tupled(strided_operand(k, x_value))
     plan = plan_conv(k.isa, sizes, x.dtype, x.strides, PLANNED_THREADS, _is_long(body, hero))
-    if conv_layout(plan.form, known.groups, plan.is_channels_first) != k.packed.get(w_value):
-        raise EmitError(f"{hero.name}: its weight is not packed for the {plan.form} form ({hero.location})")
+    if w_value not in k.packed:
+        raise EmitError(f"{hero.name}: its weight is not packed ({hero.location})")
+    k.packed[w_value] = conv_layout(plan.form, known.groups, plan.is_channels_first)
     space = epilogue_space(k, body, hero, may_merge=False)
     epilogue = make_epilogue(k, space, hero, bias)
     weights = PackedPanels(k.buffers[w_value].pointer, x.dtype)
@@ -241,7 +242,8 @@ def _conv_tiles(sizes: ConvSizes, plan: ConvPlan) -> Size:
     """The product of `conv_grid` over size expressions."""
     if plan.form == "depthwise":
         *lines, width = sizes.output
-        blocks = dims.ceildiv(width, plan.tile_rows) * dims.ceildiv(sizes.groups, plan.tile_columns)
+        columns = sizes.groups * sizes.channels
+        blocks = dims.ceildiv(width, plan.tile_rows) * dims.ceildiv(columns, plan.tile_columns)
         return sizes.batch * dims.product(lines) * blocks
     pixels = dims.ceildiv(dims.product(sizes.output), plan.tile_rows)
     return sizes.batch * sizes.groups * pixels * dims.ceildiv(sizes.outputs, plan.tile_columns)

@@ -96,7 +96,7 @@ def pack_conv(isa: Isa, plan: ConvPlan, weights: np.ndarray, groups: int, dtype:
 
 
 def conv_layout(form: str, groups: int, is_channels_first: bool) -> str:
-    """The name of the packed layout that `pack_conv` gives (the `mlc.layouts` of passes/pack_weights.py)."""
+    """The name of the packed layout that `pack_conv` gives."""
     if form == "depthwise":
         return "conv-depthwise"
     return f"conv-{'first' if is_channels_first else 'last'}-groups-{groups}"

@@ -1,4 +1,4 @@
-"""The byte layouts of packed weights, by the names that passes/pack_weights.py writes."""
+"""The byte layouts of packed weights, by the names that emitters and passes/pack_weights.py give."""
 
 from __future__ import annotations
 

@@ -28,11 +28,15 @@ from .special import emit_special
 
 @dataclass(frozen=True)
 class LoweredKernel:
-    """What the program needs to launch a kernel: its tile count and the symbols its code reads, in slot order."""
+    """What the program needs to launch a kernel.
+
+    Its tile count, the symbols its code reads in slot order, and how each argument that is a weight must be packed.
+    """
 
     name: str
     tiles: Size
     symbols: tuple[str, ...]
+    layouts: tuple[str, ...]
 
 
 Emitter = Callable[[Kernel, KernelBody, ir.Value, ir.Value], Size]
@@ -73,7 +77,7 @@ def lower_kernel(function: ir.Operation, machine: Machine, target: ir.Module) ->
         body = KernelBody(body_ops, results, buffers[len(block.arguments):])
         tiles = EMIT[emitter](k, body, begin, end)
         llvm.return_()
-    return LoweredKernel(name, tiles, symbols)
+    return LoweredKernel(name, tiles, symbols, tuple(k.packed.get(a, "") for a in block.arguments))
 
 
 def argument_layouts(function: ir.Operation) -> dict[ir.Value, str]:
