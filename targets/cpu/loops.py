@@ -144,7 +144,8 @@ def emit_pointwise(k: Kernel, body: KernelBody, begin: ir.Value, end: ir.Value) 
     del k.buffers[root]
 
     def element(index: list[Ix]) -> None:
-        k.store(target, index, k.read(root, index))
+        where = index[: len(shape)]  # of a 0-D result none
+        k.store(target, where, k.read(root, where))
 
     for_tiles(k, begin, end, lambda tile: emit_domain(k, domain, tile, element))
     return domain.tiles
