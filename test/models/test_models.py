@@ -1,6 +1,6 @@
 """Whole models: compiled code against PyTorch or ONNX Runtime on real inputs, and against the same weights in float64.
 
-Runs over what zoo.py can build here, one test a model; `pytest -m models` builds what is missing first.
+The default run takes SMALL; `pytest -m models` takes every model that zoo.py can build here, and builds what is missing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import zoo
 
-pytestmark = pytest.mark.models
+# Published models of a few MB that need no more than onnx and ONNX Runtime: text, speech, images, an LSTM.
+SMALL = ("magika", "ocr_classify", "oww_embedding", "silero_vad_static")
 
 # Of the output's largest magnitude.
 RELATIVE_LIMIT = 1e-4
@@ -38,7 +39,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("artifacts")
 
 
-@pytest.fixture(params=sorted(zoo.entries()))
+@pytest.fixture(params=[pytest.param(n, marks=[] if n in SMALL else pytest.mark.models) for n in sorted(zoo.entries())])
 def model(request: pytest.FixtureRequest) -> zoo.Model:
     try:
         return zoo.get(request.param)
