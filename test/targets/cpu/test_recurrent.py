@@ -10,12 +10,13 @@ import mlc
 import numpy as np
 import pytest
 from kernel_build import AVX2, NEON, SVE, aligned, build_host, constant_tiles, run_arm
+from mlc.dialects import dims
 from mlc.dialects.op import OPS
 from mlc.dialects.types import DTYPES
 from mlc.frontend.graph import GraphBuilder
 from mlc.targets.cpu.isa.facts import Isa
 from mlc.targets.cpu.isa.memory import StridedBuffer, offset_ptr
-from mlc.targets.cpu.recurrent import _BLOCK_ROWS_MIN, GatePanels, emit_recurrent, make_layer, pack_gates
+from mlc.targets.cpu.recurrent import GatePanels, emit_recurrent, make_layer, pack_gates
 from mlc.targets.machines import find_machine
 from mlc.tools import driver
 
@@ -87,8 +88,6 @@ def run(case: Case, isa: Isa, folder: Path) -> list[np.ndarray]:
     panels = GatePanels.of(r.shape, group_gates, isa, case.dtype)
     args: list[Any] = [aligned(a) for a in (gates, packed, *others)]
     args += [case.batch, case.steps, out] if case.is_dynamic else [out]
-    rows = panels.tile_rows(isa)
-    block = -(-_BLOCK_ROWS_MIN // rows) * rows
 
     def emit(slots: list, begin, end) -> None:
         memory = [contiguous(slots[0], case.dtype, gates.shape)]
@@ -100,10 +99,10 @@ def run(case: Case, isa: Isa, folder: Path) -> list[np.ndarray]:
         steps, batch = (slots[-2], slots[-3]) if case.is_dynamic else (case.steps, case.batch)
         sizes = (steps, batch, case.directions)
         layer = make_layer(isa, panels, sizes, case.dtype, case.attrs, slots[1], memory, outs)
-        assert layer.block_rows == block
         emit_recurrent(layer, case.op, begin, end)
 
-    tiles = constant_tiles([case.directions, -(-case.batch // block)])
+    block_rows = panels.block_rows(isa, dims.symbol("B") if case.is_dynamic else case.batch, case.directions)
+    tiles = constant_tiles([case.directions, -(-case.batch // block_rows)])
     if isa in (SVE, NEON):
         run_arm(isa, emit, args, tiles, folder)
     else:
