@@ -6,8 +6,10 @@ that equal indices are equal values and reads of the same element are recognised
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
+from mlc.dialects.dims import Atom, Size
 from mlc.dialects.val import Val, constant_of
 from mlir import ir
 from mlir.dialects import arith, vector
@@ -92,6 +94,24 @@ class Arithmetic:
         if isinstance(b, int) and b > 0 and b & (b - 1) == 0:
             return self._binary("and", arith.andi, a, b - 1)
         return self._binary("rem", arith.remsi, a, b)
+
+    def size(self, size: Size, symbols: Mapping[str, Number]) -> Number:
+        """The number a size expression is where its symbols have these values."""
+        if isinstance(size, int):
+            return size
+        total: Number = 0
+        for atoms, coefficient in size.terms:
+            value: Number = coefficient
+            for atom in atoms:
+                value = self.mul(self._atom(atom, symbols), value)
+            total = self.add(total, value)
+        return total
+
+    def _atom(self, atom: Atom, symbols: Mapping[str, Number]) -> Number:
+        if atom.kind == "sym":
+            return symbols[atom.args[0]]
+        apply = {"//": self.div, "%": self.mod, "max": self.max, "min": self.min}[atom.kind]
+        return apply(self.size(atom.args[0], symbols), self.size(atom.args[1], symbols))
 
     def max(self, a: Number, b: Number) -> Number:
         return max(a, b) if isinstance(a, int) and isinstance(b, int) else self._binary("max", arith.maxsi, a, b)

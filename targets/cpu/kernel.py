@@ -106,21 +106,7 @@ class Kernel:
 
     def size(self, size: Size) -> Number:
         """The number a size expression is in this run."""
-        if isinstance(size, int):
-            return size
-        total: Number = 0
-        for atoms, coefficient in size.terms:
-            value: Number = coefficient
-            for atom in atoms:
-                value = self.arith.mul(self._atom(atom), value)
-            total = self.arith.add(total, value)
-        return total
-
-    def _atom(self, atom: dims.Atom) -> Number:
-        if atom.kind == "sym":
-            return self.symbol_values[atom.args[0]]
-        apply = {"//": self.arith.div, "%": self.arith.mod, "max": self.arith.max, "min": self.arith.min}[atom.kind]
-        return apply(self.size(atom.args[0]), self.size(atom.args[1]))
+        return self.arith.size(size, self.symbol_values)
 
     def ix(self, number: Any) -> Ix:
         """An index from an int, a size, an i64 value or an integer Val."""

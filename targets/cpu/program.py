@@ -86,21 +86,7 @@ class _Emitter:
         return llvm.getelementptr(pointer_type(), base, [self.arith.value(index)], [_DYNAMIC], type_, None)
 
     def size(self, size: Size) -> Number:
-        if isinstance(size, int):
-            return size
-        total: Number = 0
-        for atoms, coefficient in size.terms:
-            value: Number = coefficient
-            for atom in atoms:
-                value = self.arith.mul(self._atom(atom), value)
-            total = self.arith.add(total, value)
-        return total
-
-    def _atom(self, atom: dims.Atom) -> Number:
-        if atom.kind == "sym":
-            return self.symbols[atom.args[0]]
-        apply = {"//": self.arith.div, "%": self.arith.mod, "max": self.arith.max, "min": self.arith.min}[atom.kind]
-        return apply(self.size(atom.args[0]), self.size(atom.args[1]))
+        return self.arith.size(size, self.symbols)
 
     def return_unless(self, ok: ir.Value, status) -> None:
         """Leaves with `status()` where `ok` is false, and goes on in a new block."""
