@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,12 +45,13 @@ class Source:
 
 @dataclass
 class Artifact:
-    """A compiled model, ready to be saved or loaded."""
+    """A compiled model, ready to be saved or loaded. `seconds`: time by target and pass, not part of the file."""
 
     meta: container.Meta
     targets: list[container.Target]
     info: dict[str, Any]
     weights: list[container.Chunk] = field(default_factory=list)
+    seconds: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Writes the file; returns its bytes."""
@@ -112,6 +114,7 @@ def compile(  # noqa: A001 - the public name is mlc.compile
     machines = [find_machine(name) for part in names for name in part.split(",")]
     built: list[container.Target] = []
     info: dict[str, Any] = {}
+    seconds: dict[str, dict[str, float]] = {}
     meta = None
     for machine in machines:
         say = watch or (lambda _: None)
@@ -121,9 +124,10 @@ def compile(  # noqa: A001 - the public name is mlc.compile
         code = compile_module(source.module, machine, dump_dir=folder, watch=say)
         meta = describe(source.module)
         built.append(_target(source.module, machine, code))
+        seconds[machine.name] = code.seconds
         info = _info(source, code) if not info else info
     assert meta is not None
-    return Artifact(meta, built, info)
+    return Artifact(meta, built, info, seconds=seconds)
 
 
 def compile_module(
@@ -133,9 +137,12 @@ def compile_module(
     say = watch or (lambda _: None)
     with module.context, ir.Location.unknown():
         machine.attach(module)
-        run_pipeline(module, pipeline(), dump_dir=dump_dir, watch=say)
+        run = run_pipeline(module, pipeline(), dump_dir=dump_dir, watch=say)
         keep = None if dump_dir is None else dump_dir / "L2"
-        return compile_cpu(module, machine, keep_dir=keep, watch=lambda what, done, total: say(f"{what} {done} of {total}"))
+        started = time.perf_counter()
+        code = compile_cpu(module, machine, keep_dir=keep, watch=lambda what, done, total: say(f"{what} {done} of {total}"))
+        code.seconds.update(run.seconds, code=time.perf_counter() - started)
+        return code
 
 
 def _names(function: ir.Operation, attribute: str, count: int) -> list[str]:

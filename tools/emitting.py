@@ -20,14 +20,20 @@ def compile_file(
     if emit not in FORMS:
         raise driver.CompileError(f"--emit {emit}: choose {', '.join(FORMS)}")
     started = time.perf_counter()
+    details: dict[str, Any]
     if emit == "artifact":
         built = driver.compile(model, target, symbols=symbols or None, dump_dir=dump_dir, watch=watch)
         path = output or model.with_suffix(".mlc")
         files = {str(path): built.save(path)}
         kernels = len(built.info["kernels"])
+        details = {
+            "pass_seconds": built.seconds, "arena": built.info["arena"], "kernel_list": built.info["kernels"],
+            "code_bytes": {t.info.name: len(t.code) for t in built.targets},
+        }
     else:
+        details = {}
         files, kernels = driver.write_form(model, target, emit, output, symbols=symbols or None, watch=watch)
     return {
         "files": list(files), "bytes": sum(files.values()), "kernels": kernels, "target": target, "form": emit,
-        "seconds": time.perf_counter() - started,
+        "seconds": time.perf_counter() - started, **details,
     }

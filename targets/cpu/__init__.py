@@ -54,7 +54,7 @@ class CpuCode:
     weights: list[PlacedWeight]
     launches: list[KernelReport]
     kernel_count: int
-    dumps: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # by pass and step, for reports
 
 
 class _Weights:
