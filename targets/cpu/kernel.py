@@ -64,6 +64,8 @@ def pointer_type() -> ir.Type:
 class Kernel:
     """State while one kernel is emitted: buffers, symbol values, lanes, masks, and what is already computed."""
 
+    isa: Isa
+
     def __init__(self, symbol_values: dict[str, ir.Value], lanes: Lanes) -> None:
         self.arith = Arithmetic()
         self.symbol_values = symbol_values
@@ -165,6 +167,9 @@ class Kernel:
             flat = [v for o in operands for v in (o if isinstance(o, list) else [o])]
             if "emit" in definition.rules:
                 vals = [None if v is None else self.read_broadcast(v, index) for v in flat]
+                like = next((v.value.type for v in vals if v is not None and v.is_vector), None)
+                if like is not None:
+                    vals = [None if v is None else v.splat(like) for v in vals]
                 return definition.rules["emit"](*vals, **attrs)
             rule = definition.rules.get("at:cpu") or definition.rules.get("at")
             if rule is None:
@@ -218,11 +223,20 @@ class Kernel:
             pointer = self.element_pointer(buffer, where.base)
             if mask is None:
                 return Val.from_memory(llvm.load(type_, pointer, alignment=bytes_), buffer.dtype)
-            zero = constant_of(type_, 0)
-            return Val.from_memory(
-                llvm.intr_masked_load(type_, pointer, self.splat(mask).value, bytes_, pass_thru=zero), buffer.dtype
-            )
+            return Val.from_memory(self._masked_load(type_, pointer, self.splat(mask).value, bytes_), buffer.dtype)
         return Val.from_memory(self._gather(buffer, where, type_, mask), buffer.dtype)
+
+    def _masked_load(self, type_: ir.Type, pointer: ir.Value, mask: ir.Value, bytes_: int) -> ir.Value:
+        """Register by register: LLVM 22.1.8 loads a wider one unmasked where half of its mask is known to be false."""
+        lanes, element = ir.VectorType(type_).shape[0], ir.VectorType(type_).element_type
+        if self.lanes_info.scalable_count or lanes * bytes_ * 8 <= self.isa.vector_bits:
+            return llvm.intr_masked_load(type_, pointer, mask, bytes_, pass_thru=constant_of(type_, 0))
+        half, parts = lanes // 2, []
+        for first in (0, half):
+            part_mask = vector.shuffle(mask, mask, list(range(first, first + half)))
+            at = self.pointer_at(pointer, first, element)
+            parts.append(self._masked_load(ir.VectorType.get([half], element), at, part_mask, bytes_))
+        return vector.shuffle(*parts, list(range(lanes)))
 
     def _gather(self, buffer: Buffer, where: Ix, type_: ir.Type, mask: Val | None) -> ir.Value:
         offsets = where.as_vector()
