@@ -22,7 +22,7 @@ from typing import Any
 from . import dims, types
 from .types import DTYPES, TensorType
 
-RULES = ("infer", "emit", "at", "combine", "tiles", "kernel", "scratch", "layouts", "lower", "fold", "strides")
+RULES = ("infer", "emit", "at", "combine", "tiles", "kernel", "layouts", "lower", "fold", "strides")
 KINDS = ("pointwise", "view", "gather", "reduce", "composite", "contract", "special", "source")
 
 

@@ -100,22 +100,18 @@ def _tiles(gates, r, *others, **attrs):
 
 
 class _Scan:
-    """One direction of one batch element: steps, recurrent products into scratch, states in the result buffers."""
+    """One direction of one batch element.
+
+    The state before a step is the row of y written last, so that no memory is needed but the results'.
+    """
 
     def __init__(self, k, tile, gates, r, direction: str) -> None:
         self.k, self.gates, self.r = k, gates, r
-        self.steps, batch, directions, self.width = k.shape(gates)
+        self.steps, batch, directions, _ = k.shape(gates)
         self.hidden = k.shape(r)[2]
         self.d, self.b = k.delinearize(tile, [directions, batch])
         self.direction = direction
         self.wide = "f64" if k.dtype(gates) == "f64" else "f32"
-
-    def copy_state(self, source, target) -> None:
-        def one(j) -> None:
-            at = [self.d, self.b, j]
-            self.k.write(target, at, self.k.read(source, at))
-
-        self.each(self.hidden, one)
 
     def each(self, count, body) -> None:
         def one(i, _):
@@ -124,36 +120,63 @@ class _Scan:
 
         self.k.loop(count, [], one)
 
-    def over_time(self, body) -> None:
-        def one(i, _):
-            last = self.k.ix(self.steps) - 1
-            if self.direction == "bidirectional":
-                i = i + self.d * (last - i - i)
-            elif self.direction == "reverse":
-                i = last - i
-            body(i)
-            return []
+    def given(self, source, j):
+        return self.k.read(source, [self.d, self.b, j]).cast(self.wide)
 
-        self.k.loop(self.steps, [], one)
+    def kept(self, buffer, j):
+        """`given` of a result."""
+        return self.k.load_out(buffer, [self.d, self.b, j]).cast(self.wide)
+
+    def keep(self, buffer, j, value) -> None:
+        self.k.write(buffer, [self.d, self.b, j], value.cast(self.k.dtype(self.gates)))
+
+    def _time(self, number):
+        last = self.k.ix(self.steps) - 1
+        if self.direction == "bidirectional":
+            return number + self.d * (last - number - number)
+        return last - number if self.direction == "reverse" else number
+
+    def over_time(self, h0, y, h, step) -> None:
+        """`step(t, before)` gives the writer of one unit's state: `unit(j) -> Val`; `before(j)` is the state before."""
+
+        def at(number, before) -> None:
+            t = self._time(number)
+            unit = step(t, before)
+            dtype = self.k.dtype(self.gates)
+            self.each(self.hidden, lambda j: self.k.write(y, [t, self.d, self.b, j], unit(j).cast(dtype)))
+
+        def row(number):
+            t = self._time(number)
+            return lambda j: self.k.load_out(y, [t, self.d, self.b, j]).cast(self.wide)
+
+        def some() -> None:
+            at(self.k.ix(0), lambda j: self.given(h0, j))
+            self.each(self.k.ix(self.steps) - 1, lambda i: at(i + 1, row(i)))
+            last = row(self.k.ix(self.steps) - 1)
+            self.each(self.hidden, lambda j: self.keep(h, j, last(j)))
+
+        def none() -> None:
+            self.each(self.hidden, lambda j: self.keep(h, j, self.given(h0, j)))
+
+        self.k.when(self.k.size_val(self.steps, "i64").gt(0), some, none)
 
     def gate(self, t, j):
         return self.k.read(self.gates, [t, self.b, self.d, j]).cast(self.wide)
 
-    def add_products(self, scratch, state_at, first: int, count: int) -> None:
-        """scratch[first + j] += sum over i of state_at(i) * r[d, first + j, i], for j < count."""
+    def products(self, starts, places, state):
+        """For each start and place in r: start + sum over i of state(i) * r[d, place, i]."""
 
-        def one(j):
-            place = j + first
+        def add(i, sums):
+            value = state(i)
+            factors = [self.k.read(self.r, [self.d, place, i]).cast(self.wide) for place in places]
+            return [value.fma(factor, total) for factor, total in zip(factors, sums, strict=True)]
 
-            def add(i, sums):
-                return [state_at(i).fma(self.k.read(self.r, [self.d, place, i]).cast(self.wide), sums[0])]
+        return self.k.loop(self.hidden, starts, add)
 
-            self.k.write(scratch, [place], *self.k.loop(self.hidden, [self.k.load_out(scratch, [place])], add))
-
-        self.each(count, one)
-
-    def state(self, buffer, i):
-        return self.k.load_out(buffer, [self.d, self.b, i]).cast(self.wide)
+    def all_gates(self, t, j, count: int, state):
+        """The first `count` gates of unit j."""
+        places = [j + n * self.hidden for n in range(count)]
+        return self.products([self.gate(t, place) for place in places], places, state)
 
 
 def _emit(definition, value):
@@ -163,10 +186,6 @@ def _emit(definition, value):
 def _packed_together(count: int):
     """A `layouts` rule: r, operand 1, with `count` gates of the same hidden units side by side."""
     return lambda **attrs: {1: f"gates-{count}"}
-
-
-def _scratch_dtype(gates) -> str:
-    return "f64" if gates.dtype == "f64" else "f32"
 
 
 # LSTM ----------------------------------------------------------------------------------------------------------------
@@ -199,35 +218,24 @@ lstm_steps.rule("tiles")(_tiles)
 lstm_steps.rule("layouts")(_packed_together(4))
 
 
-@lstm_steps.rule("scratch")
-def _(gates, r, h0, c0, *, direction):
-    return [(_scratch_dtype(gates), (gates.shape[3],))]
-
-
 @lstm_steps.rule("kernel")
 def _(k, tile, ins, outs, *, direction):
     gates, r, h0, c0 = ins
-    y, h, c, scratch = outs
-    scan, dtype = _Scan(k, tile, gates, r, direction), k.dtype(gates)
-    scan.copy_state(h0, h)
-    scan.copy_state(c0, c)
+    y, h, c = outs
+    scan = _Scan(k, tile, gates, r, direction)
+    scan.each(scan.hidden, lambda j: scan.keep(c, j, scan.given(c0, j)))
 
-    def step(t):
-        scan.each(scan.width, lambda j: k.write(scratch, [j], scan.gate(t, j)))
-        scan.add_products(scratch, lambda i: scan.state(h, i), 0, scan.width)
-
+    def step(t, before):
         def unit(j):
-            i, o, f, g = (k.load_out(scratch, [j + n * scan.hidden]) for n in range(4))
+            i, o, f, g = scan.all_gates(t, j, 4, before)
             i, o, f = (_emit(pointwise_math.sigmoid, v) for v in (i, o, f))
-            cell = f * scan.state(c, j) + i * _emit(pointwise_math.tanh, g)
-            out = (o * _emit(pointwise_math.tanh, cell)).cast(dtype)
-            k.write(c, [scan.d, scan.b, j], cell.cast(dtype))
-            k.write(h, [scan.d, scan.b, j], out)
-            k.write(y, [t, scan.d, scan.b, j], out)
+            cell = f * scan.kept(c, j) + i * _emit(pointwise_math.tanh, g)
+            scan.keep(c, j, cell)
+            return o * _emit(pointwise_math.tanh, cell)
 
-        scan.each(scan.hidden, unit)
+        return unit
 
-    scan.over_time(step)
+    scan.over_time(h0, y, h, step)
 
 
 @op("composite")
@@ -299,46 +307,45 @@ def _(*, direction, linear_before_reset):
     return _packed_together(3 if linear_before_reset else 1)()
 
 
-@gru_steps.rule("scratch")
-def _(gates, r, hidden_bias, h0, *, direction, linear_before_reset):
-    return [(_scratch_dtype(gates), (gates.shape[3],)), (_scratch_dtype(gates), (r.shape[2],))]
-
-
 @gru_steps.rule("kernel")
 def _(k, tile, ins, outs, *, direction, linear_before_reset):
     gates, r, hidden_bias, h0 = ins
-    y, h, scratch, reset = outs
-    scan, dtype = _Scan(k, tile, gates, r, direction), k.dtype(gates)
+    y, h = outs
+    scan = _Scan(k, tile, gates, r, direction)
     hidden = scan.hidden
-    scan.copy_state(h0, h)
 
-    def step(t):
-        scan.each(2 * hidden, lambda j: k.write(scratch, [j], scan.gate(t, j)))
-        scan.each(hidden, lambda j: k.write(
-            scratch, [j + 2 * hidden], k.read(hidden_bias, [scan.d, j]).cast(scan.wide)
-        ))
-        scan.add_products(scratch, lambda i: scan.state(h, i), 0, 3 * hidden if linear_before_reset else 2 * hidden)
+    def new_state(j, z, inside, before):
+        new = _emit(pointwise_math.tanh, inside)
+        return new + _emit(pointwise_math.sigmoid, z) * (before(j) - new)
 
-        def open_reset(j):
-            gate = _emit(pointwise_math.sigmoid, k.load_out(scratch, [j + hidden]))
-            k.write(reset, [j], gate if linear_before_reset else gate * scan.state(h, j))
+    def bias(j):
+        return k.read(hidden_bias, [scan.d, j]).cast(scan.wide)
 
-        scan.each(hidden, open_reset)
-        if not linear_before_reset:
-            scan.add_products(scratch, lambda i: k.load_out(reset, [i]), 2 * hidden, hidden)
+    def step(t, before):
+        def unit(j):
+            places = [j, j + hidden, j + 2 * hidden]
+            starts = [scan.gate(t, places[0]), scan.gate(t, places[1]), bias(j)]
+            z, reset, recurrent = scan.products(starts, places, before)
+            inside = scan.gate(t, places[2]) + _emit(pointwise_math.sigmoid, reset) * recurrent
+            return new_state(j, z, inside, before)
+
+        return unit
+
+    def reset_first(t, before):
+        def scale(j):  # `h` is free until the last step is done
+            (reset,) = scan.products([scan.gate(t, j + hidden)], [j + hidden], before)
+            scan.keep(h, j, _emit(pointwise_math.sigmoid, reset) * before(j))
 
         def unit(j):
-            z = _emit(pointwise_math.sigmoid, k.load_out(scratch, [j]))
-            recurrent = k.load_out(scratch, [j + 2 * hidden])
-            recurrent = recurrent * k.load_out(reset, [j]) if linear_before_reset else recurrent
-            new = _emit(pointwise_math.tanh, scan.gate(t, j + 2 * hidden) + recurrent)
-            out = (new + z * (scan.state(h, j) - new)).cast(dtype)
-            k.write(h, [scan.d, scan.b, j], out)
-            k.write(y, [t, scan.d, scan.b, j], out)
+            place = j + 2 * hidden
+            (z,) = scan.products([scan.gate(t, j)], [j], before)
+            (inside,) = scan.products([scan.gate(t, place) + bias(j)], [place], lambda i: scan.kept(h, i))
+            return new_state(j, z, inside, before)
 
-        scan.each(hidden, unit)
+        scan.each(hidden, scale)
+        return unit
 
-    scan.over_time(step)
+    scan.over_time(h0, y, h, step if linear_before_reset else reset_first)
 
 
 @op("composite")
@@ -407,31 +414,13 @@ rnn_steps.rule("tiles")(_tiles)
 rnn_steps.rule("layouts")(_packed_together(1))
 
 
-@rnn_steps.rule("scratch")
-def _(gates, r, h0, *, direction, activation):
-    return [(_scratch_dtype(gates), (gates.shape[3],))]
-
-
 @rnn_steps.rule("kernel")
 def _(k, tile, ins, outs, *, direction, activation):
     gates, r, h0 = ins
-    y, h, scratch = outs
-    scan, dtype = _Scan(k, tile, gates, r, direction), k.dtype(gates)
+    y, h = outs
+    scan = _Scan(k, tile, gates, r, direction)
     definition = pointwise_math.tanh if activation == "tanh" else pointwise.relu
-    scan.copy_state(h0, h)
-
-    def step(t):
-        scan.each(scan.width, lambda j: k.write(scratch, [j], scan.gate(t, j)))
-        scan.add_products(scratch, lambda i: scan.state(h, i), 0, scan.width)
-
-        def unit(j):
-            out = _emit(definition, k.load_out(scratch, [j])).cast(dtype)
-            k.write(h, [scan.d, scan.b, j], out)
-            k.write(y, [t, scan.d, scan.b, j], out)
-
-        scan.each(scan.hidden, unit)
-
-    scan.over_time(step)
+    scan.over_time(h0, y, h, lambda t, before: lambda j: _emit(definition, *scan.all_gates(t, j, 1, before)))
 
 
 @op("composite")
