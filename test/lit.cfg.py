@@ -15,3 +15,5 @@ config.test_exec_root = os.path.join(tempfile.gettempdir(), f"mlc-lit-{os.getuid
 command = r"(?<![\w./-]){}(?![\w./-])"
 config.substitutions.append((command.format("mlc-opt"), f"'{sys.executable}' -m mlc.tools.opt"))
 config.substitutions.append((command.format("FileCheck"), f"'{sys.executable}' -m filecheck"))
+if "PYTHONPATH" in os.environ:  # lit drops the environment but for a few names
+    config.environment["PYTHONPATH"] = os.environ["PYTHONPATH"]

@@ -88,15 +88,12 @@ def test_layers(folder: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_readers_of_files_need_no_framework() -> None:
-    """Compiling a .pt2 or .onnx file works where torch is not installed."""
-    wrong = [
-        f"{named(path)}:{line} imports {module}"
-        for path in sources(*LAYERS, "runtime", endings=(".py",))
-        for module, line in imports_of(path, at_module_level=True)
-        if module.split(".")[0] in ("torch", "transformers", "onnxruntime", "sklearn")
-    ]
-    assert not wrong, "\n".join(wrong)
+def test_compiling_files_needs_no_framework() -> None:
+    """A .pt2 or .onnx file compiles where torch is not installed; only what takes torch's own objects imports it."""
+    modules = "mlc.tools.driver, mlc.tools.mlc, mlc.frontend.aten, mlc.frontend.pt2, mlc.frontend.onnx"
+    script = f"import sys, {modules}; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not {"torch", "transformers", "onnxruntime", "sklearn"} & set(run.stdout.split())
 
 
 def test_file_sizes() -> None:
@@ -181,8 +178,10 @@ def test_every_op_has_a_row() -> None:
 
 
 def _literals(tree: ast.Module) -> Iterator[tuple[int, list[str]]]:
-    """Strings of each tuple, list, set and of a dictionary's keys."""
+    """Strings of each tuple, list, set and of a dictionary's keys, but for tables from ops to functions."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.Dict) and all(isinstance(v, ast.Name | ast.Attribute | ast.Lambda) for v in node.values):
+            continue
         items = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", None)
         if items is not None:
             yield node.lineno, [i.value for i in items if isinstance(i, ast.Constant) and isinstance(i.value, str)]
@@ -191,7 +190,7 @@ def _literals(tree: ast.Module) -> Iterator[tuple[int, list[str]]]:
 def test_ops_are_listed_once() -> None:
     """Outside the declarations no literal names many ops: a list that must be kept in step is a defect.
 
-    Importers are tables from foreign names to ops: their keys are foreign. Emitters of a family are dictionaries by op.
+    A dictionary from ops to functions is behaviour, not a list, and importers' tables have foreign keys.
     """
     ops = set(load_ops())
     lists = []

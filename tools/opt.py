@@ -24,7 +24,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def optimise(
-    file: Annotated[Path, typer.Argument(help="An .mlir file, or - for standard input.")],
+    file: Annotated[Path, typer.Argument(help="An .mlir file, or - for standard input.")] = Path("-"),
     passes: Annotated[str, typer.Option("-p", "--passes", help='E.g. "simplify,fuse{max-ops=8},mlir:cse".')] = "",
     target: Annotated[str, typer.Option(help="Attaches this machine's facts first; see `mlc targets`.")] = "",
     emit: Annotated[str, typer.Option(help="ir, or kernels (on a machine) as l2, llvm or asm.")] = "ir",
