@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mlir import ir
-from mlir.passmanager import PassManager
-
 from mlc.dialects.op import OpError
 from mlc.dialects.verify import verify_module
+from mlir import ir
+from mlir.passmanager import PassManager
 
 
 class PassError(ValueError):

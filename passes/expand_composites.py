@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlir import ir
-
 from mlc.dialects.build import definition_of
+from mlir import ir
 
 from .base import Pass
 from .decompose import Decompose

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from mlir import ir
-
 from mlc.dialects.build import attrs_of, type_of
+from mlir import ir
 
 
 def is_tiled(operation: ir.Operation) -> bool:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from mlir import ir
-
 from mlc.dialects.build import attrs_of, definition_of, operands_of, type_of
 from mlc.dialects.builder import OpBuilder, Value
 from mlc.dialects.weights import WeightStore, store_of
+from mlir import ir
 
 from .base import Pass
 from .dce import drop_dead

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlir import ir
-
 from mlc.dialects.build import attrs_of, type_of
 from mlc.dialects.builder import OpBuilder, Value
+from mlir import ir
 
 from .base import Pass
 from .dce import drop_dead

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mlir import ir
-
 from mlc.dialects.build import definition_of
 from mlc.dialects.builder import OpBuilder, Value
+from mlir import ir
 
 
 def functions(module: ir.Module) -> dict[str, ir.Operation]:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import ml_dtypes
-import numpy as np
-
 import mlc
+import numpy as np
 from mlc.artifact import DTYPES
 from mlc.loader import Model
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mlir import ir
-
 from mlc.dialects import dims
 from mlc.dialects.build import attrs_of, definition_of, operands_of, type_of
 from mlc.dialects.dims import Size
 from mlc.dialects.val import Val
 from mlc.dialects.views import contiguous, strides_before
+from mlir import ir
 
 from .attention import AttentionMask, AttentionSizes, emit_attention, plan_attention
 from .conv import ConvPlan, conv_layout, emit_conv, plan_conv

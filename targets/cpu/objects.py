@@ -6,12 +6,11 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from mlc.dialects.machine import Machine
+from mlc.targets.tools import finish_tool, run_tool, start_tool
 from mlir import ir
 from mlir.dialects import llvm
 from mlir.passmanager import PassManager
-
-from mlc.dialects.machine import Machine
-from mlc.targets.tools import finish_tool, run_tool, start_tool
 
 LOWER = (
     "builtin.module(convert-scf-to-cf,convert-math-to-llvm,convert-vector-to-llvm,convert-arith-to-llvm,"
