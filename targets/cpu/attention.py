@@ -367,20 +367,18 @@ class _Attention:
         rows = self.isa.tile[0]
 
         def body(first: Size, height: int) -> None:
-            sums = []
-            for r in range(height):
+            pointers = [offset_ptr(self.scores, index.add(first, r), self.total) for r in range(height)]
+            powers = Rows(pointers, self.total, self.plan.tile_queries)
+            # From zero: the error of a chain over all blocks would grow with the number of keys.
+            added = zero_sums(self.isa, height, panel.vecs, self.total)
+            added = accumulate(self.isa, powers, panel, block.key_count, added)
+            for r, row in enumerate(added):
                 query = index.add(first, r)
                 factor = load_scalar(offset_ptr(self.factors, query, self.total), self.total)
                 factor_lanes = Val(splat(self.isa, factor, self.total), self.total)
-                sums.append(
-                    [(self._load(self.sums, at) * factor_lanes).value for at in self._sum_places(query, column)]
-                )
-            pointers = [offset_ptr(self.scores, index.add(first, r), self.total) for r in range(height)]
-            powers = Rows(pointers, self.total, self.plan.tile_queries)
-            sums = accumulate(self.isa, powers, panel, block.key_count, sums)
-            for r, row in enumerate(sums):
-                for value, at in zip(row, self._sum_places(index.add(first, r), column), strict=True):
-                    self._store(Val(value, self.total), self.sums, at)
+                for value, at in zip(row, self._sum_places(query, column), strict=True):
+                    earlier = self._load(self.sums, at)
+                    self._store(earlier.fma(factor_lanes, Val(value, self.total)), self.sums, at)
 
         tail = self._known_tail(self.sizes.queries, self.plan.tile_queries, rows)
         each_row_tile(block.query_count, rows, body, tail)

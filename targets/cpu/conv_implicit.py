@@ -15,9 +15,16 @@ from .conv_geometry import ConvSizes, Coordinates, first_taps, is_inside
 from .isa import index
 from .isa.facts import Isa
 from .isa.index import Size
-from .isa.memory import StridedBuffer, lane_mask, offset_ptr, stack_array, store_scalar, sum_dtype
+from .isa.memory import (
+    StridedBuffer,
+    lane_mask,
+    offset_ptr,
+    stack_array,
+    store_scalar,
+    sum_dtype,
+)
 from .matmul import Block, Epilogue, PackedPanels, Stage, each_row_tile, finish
-from .microkernel import Panel, Rows, Sums, accumulate, zero_sums
+from .microkernel import SLICE, Panel, Rows, Sums, accumulate, is_one_slice, sum_slices, zero_sums
 
 if TYPE_CHECKING:
     from .conv import ConvPlan
@@ -88,8 +95,24 @@ class Taps:
             return [v for row in accumulate(isa, rows, here, self.run, folded) for v in row]
 
         state = [v for row in sums for v in row]
-        state = segment(0, state) if self.segments == 1 else index.loop(begin, end, 1, state, segment)
+        if self.segments == 1:
+            state = segment(0, state)
+        elif self._is_short(begin, end) or not is_one_slice(height, vecs, self.run):
+            state = index.loop(begin, end, 1, state, segment)
+        else:
+            count = max(1, round(SLICE / self.run))
+
+            def some(first: ir.Value, zeros: list[ir.Value]) -> list[ir.Value]:
+                if count == 1:
+                    return segment(first, zeros)
+                return index.loop(first, index.minimum(index.add(first, count), end), 1, zeros, segment)
+
+            state = sum_slices(isa, sum_dtype(self.x.dtype), (begin, end, count), state, some)
         return [state[i : i + vecs] for i in range(0, len(state), vecs)]
+
+    def _is_short(self, begin: Size, end: Size) -> bool:
+        """Whether these segments together are no longer than a slice of k."""
+        return isinstance(begin, int) and isinstance(end, int) and (end - begin) * self.run <= SLICE + SLICE // 2
 
     def _pointer(self, start: ir.Value, moved: Size, corner: Coordinates, taps: Sequence[Size]) -> ir.Value:
         pointer = offset_ptr(start, moved, self.x.dtype)

@@ -5,22 +5,37 @@ matmul, conv and attention are this loop with different row pointers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlc.dialects.types import DTYPES
 from mlc.dialects.val import Val
 from mlir import ir
+from mlir.dialects import llvm
 
 from .isa import index
 from .isa.facts import Isa
 from .isa.index import Size
-from .isa.memory import load_scalar, load_vector, multiply_add, offset_ptr, prefetch, splat, sum_dtype, zero_vector
+from .isa.memory import (
+    load_scalar,
+    load_vector,
+    multiply_add,
+    offset_ptr,
+    prefetch,
+    splat,
+    stack_array,
+    sum_dtype,
+    zero_vector,
+)
 
 Sums = list[list[ir.Value]]  # [row][vector]
 
 # Multiply-adds in flight that keep two units busy over a latency of four cycles.
 _CHAINS = 8
+# Products that one chain of additions takes at most (half as many again where that saves a second chain): its error
+# grows with its length, so that long sums are chains of their own, begun at zero, whose results are added up. The
+# totals spill to the stack meanwhile.
+SLICE = 128
 
 
 @dataclass(frozen=True)
@@ -53,33 +68,130 @@ def zero_sums(isa: Isa, row_count: int, vecs: int, dtype: str) -> Sums:
 def accumulate(isa: Isa, rows: Rows, panel: Panel, k_count: Size, sums: Sums) -> Sums:
     """`sums` plus the product of `rows` and `panel` over k in 0..k_count.
 
-    Summed in f32 where the elements are narrower. A tile with few sums takes several steps of k at once, each into sums
-    of its own, as one chain of additions would wait for itself.
+    Summed in f32 where the elements are narrower, slice by slice of k where it is long (see SLICE). A tile with few
+    sums takes several steps of k at once, each into sums of its own, as one chain of additions would wait for itself.
     """
     row_count = len(rows.pointers)
-    steps = max(1, -(-_CHAINS // (row_count * panel.vecs)))
-    if steps > 1 and isinstance(k_count, int) and k_count < 2 * steps:
-        steps = 1
+    steps = _steps_at_once(row_count, panel.vecs)
     state = [value for row in sums for value in row]
-    width = len(state)
+    if is_one_slice(row_count, panel.vecs, k_count):
+        return _fold(_slice(isa, rows, panel, (0, k_count), steps, state), panel.vecs)
+    part = _slice_length(k_count, SLICE * steps)
+    is_whole = isinstance(k_count, int) and k_count % part == 0
+
+    def one(start: ir.Value, zeros: list[ir.Value]) -> list[ir.Value]:
+        count = part if is_whole else index.minimum(part, index.sub(k_count, start))
+        return _slice(isa, rows, panel, (start, count), steps, zeros)
+
+    return _fold(sum_slices(isa, sum_dtype(rows.dtype), (0, k_count, part), state, one), panel.vecs)
+
+
+def is_one_slice(row_count: int, vecs: int, k_count: Size) -> bool:
+    """Whether `accumulate` adds such a product to its sums directly."""
+    longest = SLICE * _steps_at_once(row_count, vecs)
+    return isinstance(k_count, int) and k_count <= longest + longest // 2
+
+
+def _steps_at_once(row_count: int, vecs: int) -> int:
+    return max(1, -(-_CHAINS // (row_count * vecs)))
+
+
+def sum_slices(
+    isa: Isa, dtype: str, steps: tuple[Size, Size, Size], state: list[ir.Value],
+    body: Callable[[ir.Value, list[ir.Value]], list[ir.Value]],
+) -> list[ir.Value]:  # fmt: skip
+    """`state` plus `body(i, zeros)` for each i in range(*steps).
+
+    Not to be nested: the totals of all such loops of a kernel are in one place.
+    """
+    totals = _Totals(isa, dtype, _totals_array(isa, dtype))
+    zeros = [zero_vector(isa, dtype) for _ in state]
+    totals.store(state)
+    index.each(*steps, lambda i: totals.add(body(i, zeros)))
+    return totals.load(len(state))
+
+
+@dataclass(frozen=True)
+class _Totals:
+    """Registers' worth of sums on the stack.
+
+    Volatile: as values they would be kept in registers wherever loops over slices are unrolled, and spill the sums of
+    the innermost loop.
+    """
+
+    isa: Isa
+    dtype: str
+    ptr: ir.Value
+
+    def _at(self, number: int) -> ir.Value:
+        return offset_ptr(self.ptr, number * self.isa.lanes(self.dtype), self.dtype)
+
+    @property
+    def _alignment(self) -> int:
+        return self.isa.lanes(self.dtype) * DTYPES[self.dtype].bytes
+
+    def store(self, sums: Sequence[ir.Value]) -> None:
+        for number, value in enumerate(sums):
+            llvm.StoreOp(value, self._at(number), alignment=self._alignment, volatile_=True)
+
+    def load(self, count: int) -> list[ir.Value]:
+        type_ = self.isa.compute_vector(self.dtype)
+        places = [self._at(number) for number in range(count)]
+        return [llvm.LoadOp(type_, at, alignment=self._alignment, volatile_=True).result for at in places]
+
+    def add(self, sums: Sequence[ir.Value]) -> None:
+        pairs = zip(self.load(len(sums)), sums, strict=True)
+        self.store([(Val(a, self.dtype) + Val(b, self.dtype)).value for a, b in pairs])
+
+
+def _totals_array(isa: Isa, dtype: str) -> ir.Value:
+    """Room for a register tile's totals: one array a function, found again by its mark."""
+    owner = ir.InsertionPoint.current.block.owner.operation
+    while owner.name not in ("func.func", "llvm.func"):
+        owner = owner.parent.operation
+    mark = f"mlc.totals.{dtype}"
+    for operation in owner.regions[0].blocks[0]:
+        if mark in operation.attributes:
+            return operation.results[0]
+    rows, vecs = isa.tile
+    found = stack_array(dtype, rows * vecs * isa.lanes(dtype))
+    found.owner.attributes[mark] = ir.UnitAttr.get()
+    return found
+
+
+def _slice_length(k_count: Size, longest: int) -> int:
+    """Near `longest`, and a divisor of a known count where one is near."""
+    if not isinstance(k_count, int):
+        return longest
+    exact = [part for part in range(longest * 2 // 3, longest * 4 // 3 + 1) if k_count % part == 0]
+    if exact:
+        return min(exact, key=lambda part: abs(part - longest))
+    return index.ceil_div(k_count, index.ceil_div(k_count, longest))
+
+
+def _slice(
+    isa: Isa, rows: Rows, panel: Panel, span: tuple[Size, Size], steps: int, state: list[ir.Value]
+) -> list[ir.Value]:  # fmt: skip
+    """`state` plus the product over `count` steps of k from `first`."""
+    first, count = span
+    if isinstance(count, int) and count < 2 * steps:
+        steps = 1
+    stop, width = index.add(first, count), len(state)
+    start = first
     if steps > 1:
         extra = [zero_vector(isa, sum_dtype(rows.dtype)) for _ in range(width * (steps - 1))]
-        rest = index.remainder(k_count, steps)
-        main = index.sub(k_count, rest)
+        rest = index.remainder(count, steps)
+        start = index.sub(stop, rest)
 
         def several(k: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
             parts = [state[s * width : (s + 1) * width] for s in range(steps)]
             return [v for s in range(steps) for v in _step(isa, rows, panel, index.add(k, s), parts[s])]
 
-        parts = index.loop(0, main, steps, state + extra, several)
+        parts = index.loop(first, start, steps, state + extra, several)
         state = _add_parts(parts, width, rows.dtype)
         if isinstance(rest, int) and rest == 0:
-            return _fold(state, panel.vecs)
-        start: Size = main
-    else:
-        start = 0
-    state = index.loop(start, k_count, 1, state, lambda k, values: _step(isa, rows, panel, k, values))
-    return _fold(state, panel.vecs)
+            return state
+    return index.loop(start, stop, 1, state, lambda k, values: _step(isa, rows, panel, k, values))
 
 
 def _fold(state: list[ir.Value], vecs: int) -> Sums:
