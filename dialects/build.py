@@ -20,8 +20,8 @@ from .op import OPS, OpDef, OpError
 from .types import TensorType
 
 _SEGMENTS = "operandSegmentSizes"
-# IRDL gives all values of a variadic operand one type, which concat's have not: in IRDL a variadic operand is so many optional
-# ones, each with a constraint of its own. More values than slots are nested; the variadic ops are associative.
+# IRDL gives all values of a variadic operand one type, which concat's have not: in IRDL a variadic operand is so many
+# optional ones, each with a constraint of its own. More values than slots are nested; the variadic ops are associative.
 _VARIADIC_SLOTS = 16
 _NOT_FAMILIES = {"op", "build", "builder", "dims", "types", "val", "machine", "verify", "reference", "weights", "views"}
 
@@ -108,7 +108,9 @@ def _size_attr(size: dims.Size) -> ir.Attribute:
 def _array_attr(array: np.ndarray) -> ir.Attribute:
     """Raw bytes with type and shape, so that every dtype and NaN payload survives."""
     type_ = TensorType(types.dtype_of_numpy(array.dtype), array.shape)
-    return ir.ArrayAttr.get([ir.TypeAttr.get(type_.to_ir()), ir.StringAttr.get(np.ascontiguousarray(array).tobytes().hex())])
+    return ir.ArrayAttr.get(
+        [ir.TypeAttr.get(type_.to_ir()), ir.StringAttr.get(np.ascontiguousarray(array).tobytes().hex())]
+    )
 
 
 def from_attr(kind: str, attr: ir.Attribute) -> Any:
@@ -226,3 +228,11 @@ def _group_call(definition: OpDef, operands: Sequence[Any]) -> list[Any]:
     if len(operands) > len(definition.operands):
         raise OpError(f"mlc.{definition.name} takes {len(definition.operands)} operands, got {len(operands)}")
     return grouped
+
+
+def symbol_ranges(module: ir.Module) -> dict[str, tuple[int, int]]:
+    """Symbols of the module with their ranges, in order."""
+    attributes = module.operation.attributes
+    if "mlc.symbols" not in attributes:
+        return {}
+    return {n.name: tuple(ir.DenseI64ArrayAttr(n.attr)) for n in ir.DictAttr(attributes["mlc.symbols"])}

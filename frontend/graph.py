@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from mlir import ir
-
 from mlc.dialects import build, dims, types
 from mlc.dialects.builder import SMALL_CONSTANT_ELEMENTS, OpBuilder, Value
 from mlc.dialects.types import TensorType
 from mlc.dialects.weights import WeightStore
+from mlir import ir
 
 
 class GraphBuilder(OpBuilder):
@@ -62,11 +61,26 @@ class GraphBuilder(OpBuilder):
             attributes["mlc.outputs"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n, _ in outputs])
             with ir.InsertionPoint(self.block):
                 ir.Operation.create("func.return", operands=[v.ir for _, v in outputs])
+            self._raise_lower_bounds()
             ranges = {n: ir.DenseI64ArrayAttr.get(list(r)) for n, r in self.symbols.items()}
             self.module.operation.attributes["mlc.symbols"] = ir.DictAttr.get(ranges)
             self.weights.attach(self.module)
         self.module.operation.verify()
         return self.module
+
+    def _raise_lower_bounds(self) -> None:
+        """A symbol starts where every size that depends on it alone is 0 or more: windows and slices need as much."""
+        assert self.block is not None
+        sizes = {
+            size for op in self.block.operations for result in op.operation.results
+            if isinstance(result.type, ir.RankedTensorType) for size in build.type_of(result).shape
+            if isinstance(size, dims.Dim)
+        }
+        for size in sizes:
+            names = dims.symbols(size)
+            if len(names) == 1 and names[0] in self.symbols:
+                low, high = self.symbols[names[0]]
+                self.symbols[names[0]] = (_least_fitting(size, names[0], low, high), high)
 
     # locations ---------------------------------------------------------------------------------------------------
     def at(self, file: str, line: int = 0, name: str = "") -> None:
@@ -92,3 +106,20 @@ class GraphBuilder(OpBuilder):
         if stored == name:
             self._weight_values[name] = value
         return value
+
+
+def _least_fitting(size: dims.Size, name: str, low: int, high: int) -> int:
+    """The least value from `low` on that makes `size` 0 or more; `low` itself where none up to `high` does.
+
+    Bisects, since sizes that start below 0 grow with their symbol.
+    """
+    if dims.evaluate(size, {name: low}) >= 0 or dims.evaluate(size, {name: high}) < 0:
+        return low
+    bad, good = low, high
+    while good - bad > 1:
+        middle = (bad + good) // 2
+        if dims.evaluate(size, {name: middle}) >= 0:
+            good = middle
+        else:
+            bad = middle
+    return good

@@ -149,8 +149,7 @@ class Importer:
         declared = []
         for info in inputs:
             if info.name in self.fixed:
-                array = np.asarray(self.fixed[info.name], info.dtype)
-                scope.values[info.name] = Known.of(array)
+                scope.values[info.name] = Known.of(_fixed_array(info, self.fixed[info.name]))
                 continue
             if info.dtype is None or info.shape is None:
                 what = f"is a {info.kind}" if info.kind != "tensor" else "has no element type or no rank"
@@ -306,6 +305,20 @@ class Importer:
 _NO_NODE = Node("", "", 0, "", [], [], {})
 
 
+def _fixed_array(info: ValueInfo, value: Any) -> np.ndarray:
+    """The constant that a caller gives for an input, checked against what the file says of it."""
+    try:
+        array = np.asarray(value, info.dtype)
+    except (TypeError, ValueError) as error:
+        raise OnnxError(f"the value given for input '{info.name}' is no {info.dtype} array: {error}") from error
+    if info.shape is not None and (
+        len(info.shape) != array.ndim
+        or any(isinstance(s, int) and s != n for s, n in zip(info.shape, array.shape, strict=True))
+    ):
+        raise OnnxError(f"the value given for input '{info.name}' has shape {list(array.shape)}; the model takes {list(info.shape)}")
+    return array
+
+
 def _as_list(result: Any) -> list[Any]:
     return list(result) if isinstance(result, tuple | list) else [result]
 
@@ -365,10 +378,13 @@ class _SymbolNames:
         if name not in self.ranges:
             there = ", ".join(self._names) or "none that vary"
             raise OnnxError(f"the model has no dimension '{text}'; it has: {there}")
+        low, high = (wanted, wanted) if isinstance(wanted, int) else wanted
+        if not 0 <= low <= high <= LARGEST_SIZE:
+            raise OnnxError(f"dimension '{text}' cannot be {low}..{high}: give a size, or a range low..high within 0..2^31-1")
         if isinstance(wanted, int):
             self.replaced[name] = wanted
         else:
-            self.ranges[name] = (int(wanted[0]), int(wanted[1]))
+            self.ranges[name] = (low, high)
 
     def unify(self, a: Size, b: Size) -> None:
         """Makes two sizes one.

@@ -1,13 +1,13 @@
-"""Judges the memory plan from the IR alone: no two values alive together may share a byte. Shares no code with plan_memory."""
+"""Judges the memory plan from the IR alone: no two values alive together may share a byte. Shares no code with
+plan_memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlir import ir
-
 from mlc.dialects import dims
 from mlc.dialects.build import definition_of, type_of
+from mlir import ir
 
 from .base import Pass, PassError
 from .rewriting import body_of, functions
@@ -29,9 +29,16 @@ def peak_live_bytes(module: ir.Module, symbols: dict[str, int]) -> int:
     peak = 0
     for step, call in enumerate(calls):
         alive = [v for c in calls[: step + 1] for v in c.results if v in ends and ends[v] >= step]
-        peak = max(peak, sum(dims.evaluate(type_of(v).bytes, symbols) for v in alive))
+        peak = max(peak, sum(_bytes(v, symbols) for v in alive))
         del call
     return peak
+
+
+def _bytes(value: ir.Value, symbols: dict[str, int]) -> int:
+    """0 where the sampled symbols make a size negative, as compiled code refuses them."""
+    type_ = type_of(value)
+    is_possible = all(dims.evaluate(size, symbols) >= 0 for size in type_.shape)
+    return dims.evaluate(type_.bytes, symbols) if is_possible else 0
 
 
 def _calls_and_ends(module: ir.Module) -> tuple[list[ir.Operation], dict[ir.Value, int]]:
@@ -80,11 +87,15 @@ class CheckMemoryPlan(Pass):
     def run(self, module: ir.Module) -> None:
         ranges = _ranges(module)
         for sample in _SAMPLES if ranges else (1,):
-            self._check(module, {n: min(max(sample + i, low), high) for i, (n, (low, high)) in enumerate(ranges.items())})
+            self._check(
+                module, {n: min(max(sample + i, low), high) for i, (n, (low, high)) in enumerate(ranges.items())}
+            )
 
     def _check(self, module: ir.Module, symbols: dict[str, int]) -> None:
         everything = functions(module)
-        total = dims.evaluate(dims.parse(ir.StringAttr(everything["forward"].attributes["mlc.arena_bytes"]).value), symbols)
+        total = dims.evaluate(
+            dims.parse(ir.StringAttr(everything["forward"].attributes["mlc.arena_bytes"]).value), symbols
+        )
         calls, ends = _calls_and_ends(module)
         alive: list[_Placed] = []
         for step, call in enumerate(calls):
@@ -95,9 +106,11 @@ class CheckMemoryPlan(Pass):
                 if text == "out":
                     continue
                 start = dims.evaluate(dims.parse(text), symbols)
-                placed = _Placed(value, start, start + dims.evaluate(type_of(value).bytes, symbols))
+                placed = _Placed(value, start, start + _bytes(value, symbols))
                 if start % 64 or placed.stop > total or start < 0:
-                    raise PassError(f"a value at {start}..{placed.stop} is off alignment or outside {total} bytes ({call.location})")
+                    raise PassError(
+                        f"a value at {start}..{placed.stop} is off alignment or outside {total} bytes ({call.location})"
+                    )
                 new.append(placed)
             callee = everything[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
             self._check_pairs(call, callee, alive, new, ends, step)
@@ -109,7 +122,9 @@ class CheckMemoryPlan(Pass):
                 if placed.start < other.stop and other.start < placed.stop:
                     operands = list(call.operands)
                     is_last = ends[other.value] == step and operands.count(other.value) == 1
-                    if not (is_last and other.start == placed.start and _reads_in_place(callee, operands.index(other.value))):
+                    if not (
+                        is_last and other.start == placed.start and _reads_in_place(callee, operands.index(other.value))
+                    ):
                         raise PassError(f"two live values overlap at {placed.start}..{placed.stop} ({call.location})")
 
 

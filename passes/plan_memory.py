@@ -1,7 +1,8 @@
 """Gives every intermediate a place in one arena, so that values never alive together share memory.
 
-Static models are packed by offset (greedy by size, best fit). With symbolic sizes the arena is a row of slots: buffers whose lives
-do not meet share one, a slot is as large as its largest member, and offsets are sums of slot sizes, computed at run time.
+Static models are packed by offset (greedy by size, best fit). With symbolic sizes the arena is a row of slots: buffers
+whose lives do not meet share one, a slot is as large as its largest member, and offsets are sums of slot sizes,
+computed at run time.
 """
 
 from __future__ import annotations
@@ -9,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mlir import ir
-
 from mlc.dialects import dims
-from mlc.dialects.build import definition_of, type_of
+from mlc.dialects.build import definition_of, symbol_ranges, type_of
 from mlc.dialects.dims import Size
+from mlir import ir
 
 from .base import Pass
 from .rewriting import body_of, functions, users_of
@@ -98,7 +98,8 @@ def _slot_bytes(members: Sequence[int], lifetimes: Sequence[Lifetime]) -> Size:
 
 
 def in_place_arguments(kernel: ir.Operation) -> list[int]:
-    """Arguments whose memory the (only) result may take: each element is read just when the result's same element is written."""
+    """Arguments whose memory the (only) result may take: each element is read just when the result's same element is
+    written."""
     block = body_of(kernel)
     returned = block.operations[len(block.operations) - 1].operation.operands
     emitter = ir.StringAttr(kernel.attributes["mlc.emitter"]).value
@@ -125,12 +126,18 @@ def _only_elementwise(value: ir.Value, result) -> bool:
     return True
 
 
+def _room(bytes_: Size, ranges: Mapping[str, tuple[int, int]]) -> Size:
+    """A size is never below 0 when the model runs, but its expression may be at some symbols, and offsets are sums of
+    sizes."""
+    return bytes_ if dims.bounds(bytes_, ranges)[0] >= 0 else dims.maximum(0, bytes_)
+
+
 def lifetimes_of(module: ir.Module) -> tuple[dict[ir.Value, int], list[Lifetime]]:
     """The buffer of each intermediate of `@forward`, and the buffers' lives in calls.
 
     A result that may overwrite an argument dying at its call takes over that argument's buffer.
     """
-    everything = functions(module)
+    everything, ranges = functions(module), symbol_ranges(module)
     block = body_of(everything["forward"])
     calls = [op.operation for op in block.operations if op.operation.name == "func.call"]
     returned = set(block.operations[len(block.operations) - 1].operation.operands)
@@ -150,7 +157,7 @@ def lifetimes_of(module: ir.Module) -> tuple[dict[ir.Value, int], list[Lifetime]
                 buffer_of[result] = reused
             else:
                 buffer_of[result] = len(lives)
-                lives.append(Lifetime(step, last, aligned(type_of(result).bytes)))
+                lives.append(Lifetime(step, last, _room(aligned(type_of(result).bytes), ranges)))
     return buffer_of, lives
 
 
@@ -167,8 +174,8 @@ def _overwritten(call, callee, step: int, last_use: dict, buffer_of: dict[ir.Val
 class PlanMemory(Pass):
     """Writes `mlc.offsets` on each call and `mlc.arena_bytes` on `@forward`.
 
-    Before: `@forward` of weights and calls. After: every result that is not returned has an offset expression, a multiple
-    of 64; results that are returned have "out".
+    Before: `@forward` of weights and calls. After: every result that is not returned has an offset expression, a
+    multiple of 64; results that are returned have "out".
     """
 
     def run(self, module: ir.Module) -> None:

@@ -11,21 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlir import ir
-
 from mlc import artifact as container
 from mlc.dialects import dims
-from mlc.dialects.build import type_of
+from mlc.dialects.build import symbol_ranges, type_of
 from mlc.dialects.machine import Machine
 from mlc.dialects.types import TensorType
 from mlc.passes.base import run_pipeline
 from mlc.passes.check_memory_plan import peak_live_bytes
 from mlc.passes.pipeline import pipeline
 from mlc.passes.plan_memory import TYPICAL_SIZE
-from mlc.targets.cpu import CpuCode, compile_cpu, symbol_ranges
+from mlc.targets.cpu import CpuCode, compile_cpu
 from mlc.targets.cpu.objects import clang_flags
 from mlc.targets.machines import find_machine
 from mlc.targets.tools import run_tool
+from mlir import ir
 
 Watch = Callable[[str], None]
 
@@ -62,36 +61,42 @@ class Artifact:
         return container.artifact_bytes(self.meta, self.targets, self.info, self.weights)
 
 
-def import_model(model: Any, *, symbols: Mapping[str, Any] | None = None) -> Source:
+def import_model(
+    model: Any, *, symbols: Mapping[str, Any] | None = None, values: Mapping[str, Any] | None = None
+) -> Source:
     """Imports a path (`.pt2`, `.onnx`), an ExportedProgram or an ONNX ModelProto.
 
-    `symbols` gives ONNX dimensions ranges or numbers. Raises CompileError for another kind of object; readers raise theirs.
+    `symbols` gives ONNX dimensions ranges or numbers, `values` fixes ONNX inputs to constants.
+    Raises CompileError for another kind of object; readers raise theirs.
     """
     if isinstance(model, str | os.PathLike):
         path = Path(model)
-        if not path.exists():
-            raise CompileError(f"there is no file {path}")
-        if path.suffix == ".onnx":
-            return _import_onnx(path, symbols)
-        if path.suffix == ".pt2":
-            from mlc.frontend.pt2 import read_pt2
+        if path.suffix not in (".onnx", ".pt2"):
+            raise CompileError(
+                f"{path}: mlc reads .pt2 and .onnx files, not {path.suffix or 'files without an ending'}"
+            )
+        if not path.is_file():
+            raise CompileError(f"{path} is a folder" if path.is_dir() else f"there is no file {path}")
+        kind = "ModelProto" if path.suffix == ".onnx" else "ExportedProgram"
+    else:
+        path, kind = None, type(model).__name__
+    if kind == "ModelProto":
+        from mlc.frontend.onnx import import_onnx
 
-            return _from_program(read_pt2(path))
-        raise CompileError(f"{path}: mlc reads .pt2 and .onnx files, not {path.suffix or 'files without an ending'}")
-    kind = type(model).__name__
-    if kind == "ExportedProgram":
+        return Source(import_onnx(model if path is None else path, dims=symbols, values=values))
+    if kind != "ExportedProgram":
+        raise CompileError(f"mlc compiles .pt2 and .onnx paths, ExportedPrograms and ONNX ModelProtos, not {kind}")
+    if symbols or values:
+        raise CompileError(
+            "sizes and values are given for ONNX models only; a PyTorch model has them from torch.export"
+        )
+    if path is None:
         from mlc.frontend.exported_program import read_exported_program
 
         return _from_program(read_exported_program(model))
-    if kind == "ModelProto":
-        return _import_onnx(model, symbols)
-    raise CompileError(f"mlc compiles .pt2 and .onnx paths, ExportedPrograms and ONNX ModelProtos, not {kind}")
+    from mlc.frontend.pt2 import read_pt2
 
-
-def _import_onnx(source: Any, symbols: Mapping[str, Any] | None) -> Source:
-    from mlc.frontend.onnx import import_onnx
-
-    return Source(import_onnx(source, dims=symbols))
+    return _from_program(read_pt2(path))
 
 
 def _from_program(program: Any) -> Source:
@@ -101,17 +106,20 @@ def _from_program(program: Any) -> Source:
     return Source(imported.module, imported.input_tree, imported.output_tree)
 
 
-def compile(  # noqa: A001 - the public name is mlc.compile
+def compile(
     model: Any, target: str | Sequence[str] = "host", *, symbols: Mapping[str, Any] | None = None,
-    dump_dir: str | os.PathLike[str] | None = None, watch: Watch | None = None,
+    values: Mapping[str, Any] | None = None, dump_dir: str | os.PathLike[str] | None = None, watch: Watch | None = None,
 ) -> Artifact:
     """Compiles `model` for one target or several ("host" or names of `mlc targets`, best first).
 
-    `dump_dir` gets the IR after every pass. `watch(sentence)` hears of progress.
+    Of an ONNX model, `symbols` gives named dimensions a number or a range (low, high), `values` fixes inputs to
+    constants, which leave the signature. `dump_dir` gets the IR after every pass. `watch(sentence)` hears of progress.
     Raises: CompileError, and the readers', passes' and emitters' own errors, all ValueErrors with a message for people.
     """
     names = [target] if isinstance(target, str) else list(target)
-    machines = [find_machine(name) for part in names for name in part.split(",")]
+    machines = list({m.name: m for m in (find_machine(name) for part in names for name in part.split(","))}.values())
+    if not machines:
+        raise CompileError("no target is given; name one, as in target=\"host\"")
     built: list[container.Target] = []
     info: dict[str, Any] = {}
     seconds: dict[str, dict[str, float]] = {}
@@ -119,15 +127,24 @@ def compile(  # noqa: A001 - the public name is mlc.compile
     for machine in machines:
         say = watch or (lambda _: None)
         say(f"importing for {machine.name}")
-        source = import_model(model, symbols=symbols)
+        source = import_model(model, symbols=symbols, values=values)
         folder = None if dump_dir is None else Path(dump_dir) / machine.name if len(machines) > 1 else Path(dump_dir)
         code = compile_module(source.module, machine, dump_dir=folder, watch=say)
         meta = describe(source.module)
         built.append(_target(source.module, machine, code))
         seconds[machine.name] = code.seconds
-        info = _info(source, code) if not info else info
+        info = info or _info(source, code)
     assert meta is not None
     return Artifact(meta, built, info, seconds=seconds)
+
+
+def save(program: Any, path: str | os.PathLike[str]) -> None:
+    """Saves an ExportedProgram as a `.pt2` for `mlc.compile`, higher-order ops kept, which torch's own save refuses."""
+    from mlc.frontend.pt2_save import save as write
+
+    if type(program).__name__ != "ExportedProgram":
+        raise CompileError(f"mlc.save takes what torch.export.export gave, not {type(program).__name__}")
+    write(program, path)
 
 
 def compile_module(
@@ -140,7 +157,9 @@ def compile_module(
         run = run_pipeline(module, pipeline(), dump_dir=dump_dir, watch=say)
         keep = None if dump_dir is None else dump_dir / "L2"
         started = time.perf_counter()
-        code = compile_cpu(module, machine, keep_dir=keep, watch=lambda what, done, total: say(f"{what} {done} of {total}"))
+        code = compile_cpu(
+            module, machine, keep_dir=keep, watch=lambda what, done, total: say(f"{what} {done} of {total}")
+        )
         code.seconds.update(run.seconds, code=time.perf_counter() - started)
         return code
 
@@ -207,14 +226,14 @@ class _Lazy:
 
 def write_form(
     model: Any, target: str, form: str, output: Path | None, *, symbols: Mapping[str, Any] | None = None,
-    watch: Watch | None = None,
+    values: Mapping[str, Any] | None = None, watch: Watch | None = None,
 ) -> tuple[dict[str, int], int]:
     """Writes what lies before an artifact: "static" (model.o, model.h, weights), "asm", "llvm" or "mlir" text.
 
     Returns files with their bytes, and the count of kernel launches. Raises CompileError, and the compiler's errors.
     """
     machine = find_machine(target)
-    source = import_model(model, symbols=symbols)
+    source = import_model(model, symbols=symbols, values=values)
     stem = Path(model).stem if isinstance(model, str | os.PathLike) else "model"
     with tempfile.TemporaryDirectory(prefix="mlc-") as scratch:
         code = compile_module(source.module, machine, dump_dir=Path(scratch), watch=watch)
@@ -227,7 +246,9 @@ def write_form(
     return {str(f): f.stat().st_size for f in files}, len(code.launches)
 
 
-def _write_static(folder: Path, stem: str, meta: container.Meta, target: container.Target, machine: Machine) -> list[Path]:
+def _write_static(
+    folder: Path, stem: str, meta: container.Meta, target: container.Target, machine: Machine
+) -> list[Path]:
     from mlc.firmware import write_static
 
     folder.mkdir(parents=True, exist_ok=True)

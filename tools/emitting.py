@@ -13,16 +13,19 @@ FORMS = ("artifact", "static", "asm", "llvm", "mlir")
 
 
 def compile_file(
-    model: Path, output: Path | None, *, target: str, emit: str, symbols: Mapping[str, Any], dump_dir: Path | None,
-    watch: Callable[[str], None],
+    model: Path, output: Path | None, *, target: str, emit: str, symbols: Mapping[str, Any],
+    values: Mapping[str, Any], dump_dir: Path | None, watch: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Compiles and writes; returns what was written. Raises CompileError for an unknown form, and the compiler's errors."""
+    """Compiles and writes; returns what was written. Raises CompileError for an unknown form, and the compiler's
+    errors."""
     if emit not in FORMS:
         raise driver.CompileError(f"--emit {emit}: choose {', '.join(FORMS)}")
+    if output is not None and not output.parent.is_dir():
+        raise driver.CompileError(f"there is no folder {output.parent} to write {output.name} into")
     started = time.perf_counter()
     details: dict[str, Any]
     if emit == "artifact":
-        built = driver.compile(model, target, symbols=symbols or None, dump_dir=dump_dir, watch=watch)
+        built = driver.compile(model, target, symbols=symbols, values=values, dump_dir=dump_dir, watch=watch)
         path = output or model.with_suffix(".mlc")
         files = {str(path): built.save(path)}
         kernels = len(built.info["kernels"])
@@ -32,7 +35,7 @@ def compile_file(
         }
     else:
         details = {}
-        files, kernels = driver.write_form(model, target, emit, output, symbols=symbols or None, watch=watch)
+        files, kernels = driver.write_form(model, target, emit, output, symbols=symbols, values=values, watch=watch)
     return {
         "files": list(files), "bytes": sum(files.values()), "kernels": kernels, "target": target, "form": emit,
         "seconds": time.perf_counter() - started, **details,

@@ -1,7 +1,7 @@
 """mlc: compile, run, bench, inspect; targets, ops and demo.
 
-Every command says on stderr what it does; results go to stdout. `--json` prints one JSON object in place of text, `--quiet`
-nothing but results. Errors are one sentence and exit code 1.
+Every command says on stderr what it does; results go to stdout. `--json` prints one JSON object in place of text,
+`--quiet` nothing but results. Errors are one sentence and exit code 1.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from mlc.artifact import FormatError
 from rich.console import Console
 from rich.table import Table
-
-from mlc.artifact import FormatError
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown",
@@ -41,12 +40,20 @@ def emit_json(value: Any) -> None:
 def compile_command(
     model: Annotated[Path, typer.Argument(help="A .pt2 (torch.export.save) or .onnx file.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Default: the model's name with .mlc.")] = None,
-    target: Annotated[str, typer.Option(help="Machines, best first, e.g. graviton3,aarch64; see `mlc targets`.")] = "host",
+    target: Annotated[
+        str, typer.Option(help="Machines, best first, e.g. graviton3,aarch64; see `mlc targets`.")
+    ] = "host",
     emit: Annotated[str, typer.Option(help="artifact, static (model.o, model.h), asm, llvm or mlir.")] = "artifact",
-    dim: Annotated[list[str] | None, typer.Option(help="An ONNX size: NAME=8 fixes it, NAME=1:64 gives its range.")] = None,
+    dim: Annotated[
+        list[str] | None, typer.Option(help="An ONNX size: NAME=8 fixes it, NAME=1:64 gives its range.")
+    ] = None,
+    value: Annotated[
+        list[str] | None, typer.Option(help="Fixes an ONNX input: NAME=8, NAME=[1,2] or NAME=F.npy.")
+    ] = None,
     dump_ir: Annotated[Path | None, typer.Option(help="Writes the IR after every pass into this folder.")] = None,
     report: Annotated[Path | None, typer.Option(help="Writes kernels, sizes and times as JSON.")] = None,
-    quiet: Quiet = False, as_json: Json = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Compiles MODEL for one machine or several into one file."""
     from mlc.tools import emitting
@@ -57,7 +64,8 @@ def compile_command(
                 status.update(f"{model.name}: {sentence}")
 
         summary = emitting.compile_file(
-            model, output, target=target, emit=emit, symbols=_dims(dim or []), dump_dir=dump_ir, watch=watch
+            model, output, target=target, emit=emit, symbols=_dims(dim or []), values=_values(value or []),
+            dump_dir=dump_ir, watch=watch,
         )
     if report is not None:
         report.write_text(json.dumps(summary, indent=2, sort_keys=True))
@@ -80,15 +88,30 @@ def _dims(texts: list[str]) -> dict[str, int | tuple[int, int]]:
     return sizes
 
 
+def _values(texts: list[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            values[name] = np.load(value, allow_pickle=False) if value.endswith(".npy") else json.loads(value)
+        except ValueError as error:
+            raise UsageError(f"--value {text}: write NAME=8, NAME=[1,2] or NAME=F.npy") from error
+    return values
+
+
 @app.command()
 def run(
     artifact: Annotated[Path, typer.Argument(help="A file that `mlc compile` wrote.")],
-    inputs: Annotated[list[str] | None, typer.Option("--input", help="NAME=F.npy, or one F.npz with all inputs.")] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", help="NAME=F.npy, or one F.npz with all inputs.")
+    ] = None,
     random: Annotated[bool, typer.Option(help="Random inputs of the model's own shapes.")] = False,
     seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
     size: Annotated[list[str] | None, typer.Option(help="NAME=N: a symbol's value for random inputs.")] = None,
     output: Annotated[Path | None, typer.Option(help="Writes all outputs as .npz.")] = None,
-    threads: Threads = None, quiet: Quiet = False, as_json: Json = False,
+    threads: Threads = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Runs ARTIFACT once and prints or saves its outputs."""
     from mlc.tools import running

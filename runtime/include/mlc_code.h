@@ -41,6 +41,7 @@ typedef void (*mlc_kernel_v1)(const void *args, int64_t begin, int64_t end);
 #define MLC_FAIL_SYMBOL_CLASH UINT32_C(3) /* index: symbol; got and want: two values read for it */
 #define MLC_FAIL_BOUNDS UINT32_C(4)       /* index: kernel; got: index in the data; want: size it must be below */
 #define MLC_FAIL_OTHER UINT32_C(5)        /* index: kernel or -1; got: free */
+#define MLC_FAIL_SIZE UINT32_C(6)         /* index: -1; got: a size inside the model that would be below 0 */
 
 struct mlc_env_v1 {
   uint32_t struct_size; /* sizeof(mlc_env_v1) */

@@ -137,6 +137,13 @@ static mlc_status fail_bounds(mlc_session *session, int64_t kernel, int64_t got,
   return MLC_INDEX_BOUNDS;
 }
 
+static mlc_status fail_size(mlc_session *session, int64_t got) {
+  sentence line = sentence_begin(session->detail, DETAIL_BYTES);
+  sentence_text(&line, "these input sizes are too small or do not go together: a size inside the model would be ");
+  sentence_number(&line, got);
+  return MLC_BAD_SHAPE;
+}
+
 mlc_status failure_other(mlc_session *session, int64_t kernel, int64_t got) {
   sentence line = sentence_begin(session->detail, DETAIL_BYTES);
   sentence_text(&line, "compiled code failed");
@@ -165,6 +172,8 @@ int32_t failure_note(const mlc_env_v1 *env, int32_t status, uint32_t what, int64
     natural = fail_clash(session, (uint32_t)index, got, want);
   } else if (what == MLC_FAIL_BOUNDS) {
     natural = fail_bounds(session, index, got, want);
+  } else if (what == MLC_FAIL_SIZE) {
+    natural = fail_size(session, got);
   } else {
     natural = failure_other(session, index, got);
   }

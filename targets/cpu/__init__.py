@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from mlir import ir
-
 from mlc.dialects import dims
-from mlc.dialects.build import attrs_of
+from mlc.dialects.build import attrs_of, symbol_ranges
 from mlc.dialects.machine import Machine
 from mlc.dialects.weights import store_of
+from mlir import ir
 
 from .layouts import pack_weight
 from .lower import LoweredKernel, isa_of, lower_kernel
@@ -104,14 +103,6 @@ def compile_cpu(
     return CpuCode(image, list(weights.placed.values()), reports, len(lowered))
 
 
-def symbol_ranges(module: ir.Module) -> dict[str, tuple[int, int]]:
-    """Symbols of the module with their ranges, in order."""
-    attributes = module.operation.attributes
-    if "mlc.symbols" not in attributes:
-        return {}
-    return {n.name: tuple(ir.DenseI64ArrayAttr(n.attr)) for n in ir.DictAttr(attributes["mlc.symbols"])}
-
-
 def _place(loc: ir.Location) -> str:
     return f"{loc.filename}:{loc.start_line}" if loc.start_line else loc.filename
 
@@ -145,7 +136,9 @@ def _function(module: ir.Module, name: str) -> ir.Operation:
     )
 
 
-def _add_module(builder: ObjectBuilder, name: str, emit: Callable[[ir.Module], object], keep: Path | None = None) -> None:
+def _add_module(
+    builder: ObjectBuilder, name: str, emit: Callable[[ir.Module], object], keep: Path | None = None
+) -> None:
     target = ir.Module.create(ir.Location.unknown())
     emit(target)
     if keep is not None:

@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mlir import ir
-from mlir.dialects import arith, cf, llvm
-
 from mlc.dialects import dims
 from mlc.dialects.build import type_of
 from mlc.dialects.dims import Size
+from mlir import ir
+from mlir.dialects import arith, cf, llvm
 
 from .index import Arithmetic, Number, i64
 from .kernel import pointer_type
 from .lower import LoweredKernel, declare_function, open_function
 
-_FAIL_INPUT_DIM, _FAIL_SYMBOL_RANGE, _FAIL_SYMBOL_CLASH = 1, 2, 3
+_FAIL_INPUT_DIM, _FAIL_SYMBOL_RANGE, _FAIL_SYMBOL_CLASH, _FAIL_SIZE = 1, 2, 3, 6
 _DYNAMIC = -(2**31)
 # getelementptr keeps constant indices in 29 signed bits.
 _LARGEST_CONSTANT_INDEX = 2**28
@@ -32,7 +31,18 @@ class LayoutError(ValueError):
 
 def _struct_offsets() -> dict[str, int]:
     """Byte offsets in mlc_call_v1; every field after the first two is 8 bytes."""
-    fields = ("env", "inputs", "outputs", "weights", "arena", "input_dims", "output_dims", "symbols", "arena_bytes", "state")
+    fields = (
+        "env",
+        "inputs",
+        "outputs",
+        "weights",
+        "arena",
+        "input_dims",
+        "output_dims",
+        "symbols",
+        "arena_bytes",
+        "state",
+    )
     return {name: 8 + 8 * i for i, name in enumerate(fields)}
 
 
@@ -42,7 +52,8 @@ _ENV_LAUNCH, _ENV_FAIL = 16, 24
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel call of `forward`: where each argument lies. A place is ("input", i), ("output", i), ("weight", bytes) or ("arena", size)."""
+    """One kernel call of `forward`: where each argument lies. A place is ("input", i), ("output", i), ("weight", bytes)
+    or ("arena", size)."""
 
     kernel: LoweredKernel
     index: int
@@ -57,6 +68,7 @@ class ProgramShape:
     outputs: tuple[tuple[Size, ...], ...]
     symbols: Mapping[str, tuple[int, int]]
     arena_bytes: Size
+    inner: tuple[Size, ...] = ()  # sizes of results that some symbols in range may make negative
 
 
 class _Emitter:
@@ -150,6 +162,9 @@ def emit_plan(module: ir.Module, shape: ProgramShape) -> None:
                 plan.compare(0, actual[position], wanted),
                 lambda p=position, w=wanted: plan.fail(_FAIL_INPUT_DIM, p, actual[p], w),
             )
+        for size in shape.inner:
+            got = plan.size(size)
+            plan.return_unless(plan.compare(5, got, 0), lambda g=got: plan.fail(_FAIL_SIZE, -1, g, 0))
         store_to = plan.field("symbols")
         for position, name in enumerate(names):
             llvm.store(plan.arith.value(plan.symbols[name]), plan.element(store_to, position, i64()), alignment=8)
@@ -184,7 +199,9 @@ def _solving_order(sizes: Sequence[Size], names: Sequence[str]) -> list[tuple[st
     return order
 
 
-def _solve_symbol(plan: _Plan, index: int, name: str, limits: tuple[int, int], actual: ir.Value, solve: tuple[int, Size]) -> None:
+def _solve_symbol(
+    plan: _Plan, index: int, name: str, limits: tuple[int, int], actual: ir.Value, solve: tuple[int, Size]
+) -> None:
     slope, offset = solve
     rest = plan.arith.sub(actual, plan.size(offset))
     value = plan.arith.div(rest, slope)
@@ -247,7 +264,9 @@ def program_shape(forward: ir.Operation, symbols: Mapping[str, tuple[int, int]])
     """Input and output sizes and the arena from `@forward`."""
     block = forward.regions[0].blocks[0]
     returned = block.operations[len(block.operations) - 1].operation.operands
+    made = [size for op in block.operations for r in op.operation.results for size in type_of(r).shape]
     return ProgramShape(
         tuple(type_of(a).shape for a in block.arguments), tuple(type_of(v).shape for v in returned), symbols,
         dims.parse(ir.StringAttr(forward.attributes["mlc.arena_bytes"]).value),
+        tuple(dict.fromkeys(size for size in made if dims.bounds(size, symbols)[0] < 0)),
     )
