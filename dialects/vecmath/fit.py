@@ -28,6 +28,7 @@ class Row:
     high: float
     degrees: dict[str, int]
     pinned: tuple[float, ...] = ()  # the lowest coefficients, where an exact value is worth more than the best fit
+    pairs: int = 0  # how many of the lowest coefficients precision "pair" keeps as sums of two numbers
 
     def fit(self, degree: int) -> list[mp.mpf]:
         """Coefficients, lowest first."""
@@ -65,13 +66,13 @@ def rounded(value: mp.mpf, precision: str) -> float:
     return float(np.float32(float(value))) if precision == "f32" else float(value)
 
 
-def error_of(row: Row, coefficients: list[float]) -> float:
+def error_of(row: Row, coefficients: list[mp.mpf]) -> float:
     """The largest relative error on 101 points, as a power of two."""
     worst = mp.mpf(0)
     for k in range(101):
         x = mp.mpf(row.low) + (mp.mpf(row.high) - row.low) * (k + mp.mpf(1) / 3) / 101
         truth = row.function(x)
-        worst = max(worst, abs(mp.polyval([mp.mpf(c) for c in reversed(coefficients)], x) / truth - 1))
+        worst = max(worst, abs(mp.polyval(list(reversed(coefficients)), x) / truth - 1))
     return float(mp.log(worst, 2)) if worst else -999.0
 
 
@@ -86,6 +87,13 @@ def split(value: mp.mpf, bits: int, parts: int) -> list[float]:
     return found
 
 
+def _entry(name: str, precision: str, coefficients: list[float]) -> list[str]:
+    """The lines of one entry of the table."""
+    text = ", ".join(map(repr, coefficients)) + ("," if len(coefficients) == 1 else "")
+    body = textwrap.wrap(text, 110, initial_indent=" " * 8, subsequent_indent=" " * 8)
+    return [f'    ("{name}", "{precision}"): (', *body, "    ),"]
+
+
 def main() -> None:
     """Writes the module, once all of it is computed, and lists the errors."""
     from mlc.dialects.vecmath.fit_rows import ROWS
@@ -95,13 +103,15 @@ def main() -> None:
     lines.append("COEFFICIENTS: dict[tuple[str, str], tuple[float, ...]] = {")
     for row in ROWS:
         for precision, degree in row.degrees.items():
-            coefficients = [rounded(c, precision) for c in row.fit(degree)]
-            error = error_of(row, coefficients)
+            exact = row.fit(degree)
+            highs = [rounded(c, precision) for c in exact]
+            pairs = row.pairs if precision == "pair" else 0
+            lows = [float(c - mp.mpf(high)) for c, high in zip(exact[:pairs], highs, strict=False)]
+            error = error_of(row, [mp.mpf(h) + low for h, low in zip(highs, lows + [0.0] * len(highs), strict=False)])
             lines.append(f"    # relative error 2**{error:.1f} on [{row.low:.6g}, {row.high:.6g}]")
-            text = ", ".join(map(repr, coefficients)) + ("," if not degree else "")
-            lines.append(f'    ("{row.name}", "{precision}"): (')
-            lines += textwrap.wrap(text, 110, initial_indent=" " * 8, subsequent_indent=" " * 8)
-            lines.append("    ),")
+            lines += _entry(row.name, precision, highs)
+            if pairs:
+                lines += _entry(row.name, "pair_low", lows)
             print(row.name, precision, f"2**{error:.1f}")
     Path(__file__).with_name("coefficients.py").write_text("\n".join([*lines, "}", ""]))
 

@@ -10,6 +10,7 @@ import math as pymath
 
 from mlc.dialects.vecmath.huge_argument import reduce_huge
 from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, goes_wide, lanewise, select, two_sum
+from mlc.dialects.vecmath.pair import Pair, fitted_pair, select_pair
 from mlc.dialects.vecmath.polynomial import fitted
 from mlir import ir
 from mlir.dialects import scf
@@ -73,14 +74,26 @@ def _sin_cos(high: Lane, low: Lane, is_wide: bool) -> tuple[Lane, Lane, Lane, La
     return high, sin_low, cos_high, cos_low
 
 
+def _sin_cos_fine(r: Pair) -> tuple[Pair, Pair]:
+    """sin r and cos r in f64, the last rounding apart to 2**-62 of them."""
+    one = Pair.constant((1.0, 0.0), r.high)
+    minus_half = Pair.constant((-0.5, 0.0), r.high)
+    z = r * r
+    return r + r * (z * fitted_pair("sin", z)), one + z * (minus_half + z * fitted_pair("cos", z))
+
+
 def _circular(x: Lane, quarter: int) -> Lane:
     """sin(x + quarter * pi/2)."""
     is_wide = goes_wide(x)
     quadrant, high, low = reduce(x.widened() if is_wide else x, is_wide)
     if quarter:
         quadrant = quadrant + quarter
-    sin_high, sin_low, cos_high, cos_low = _sin_cos(high, low, is_wide)
     is_odd = (quadrant & 1).differs(0)
+    if x.format.bits == 64:
+        sine, cosine = _sin_cos_fine(Pair(high, low))
+        value = select_pair(is_odd, cosine, sine).rounded()
+        return (value.bits() ^ ((quadrant & 2) << 62)).as_float()
+    sin_high, sin_low, cos_high, cos_low = _sin_cos(high, low, is_wide)
     value = select(is_odd, cos_high, sin_high) + select(is_odd, cos_low, sin_low)
     value = (value.bits() ^ ((quadrant & 2) << (value.format.bits - 2))).as_float()
     return value.narrowed() if is_wide else value
@@ -103,8 +116,12 @@ def tan(x: Lane) -> Lane:
     """The tangent of x radians, whatever its size; NaN at inf, -0.0 stays."""
     is_wide = goes_wide(x)
     quadrant, high, low = reduce(x.widened() if is_wide else x, is_wide)
-    sin_high, sin_low, cos_high, cos_low = _sin_cos(high, low, is_wide)
     is_odd = (quadrant & 1).differs(0)
+    if x.format.bits == 64:
+        sine, cosine = _sin_cos_fine(Pair(high, low))
+        ratio = (select_pair(is_odd, cosine, sine) / select_pair(is_odd, sine, cosine)).rounded()
+        return select(x.equals(0.0), x, (ratio.bits() ^ ((quadrant & 1) << 63)).as_float())
+    sin_high, sin_low, cos_high, cos_low = _sin_cos(high, low, is_wide)
     top, top_low = fast_two_sum(select(is_odd, cos_high, sin_high), select(is_odd, cos_low, sin_low))
     bottom, bottom_low = fast_two_sum(select(is_odd, sin_high, cos_high), select(is_odd, sin_low, cos_low))
     quotient = top / bottom
