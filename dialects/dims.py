@@ -228,7 +228,11 @@ def _extreme(kind: str, sizes: tuple[Size, ...]) -> Size:
     for arg in args[1:]:
         difference = result - arg
         if isinstance(difference, int):
-            result = pick(result, arg) if isinstance(result, int) else (result if (difference > 0) == (kind == "max") else arg)
+            result = (
+                pick(result, arg)
+                if isinstance(result, int)
+                else (result if (difference > 0) == (kind == "max") else arg)
+            )
         else:
             result = _atom(kind, result, arg)
     return result
@@ -339,7 +343,8 @@ def is_positive(size: Size, ranges: Ranges) -> bool:
 
 @lru_cache(maxsize=65536)
 def parse(text: str) -> Size:
-    """Reads what `str` writes, and the forms sympy prints (`Mod`, `FloorDiv`, `Max`, `Min`, `**`). Raises ValueError."""
+    """Reads what `str` writes, and the forms sympy prints (`Mod`, `FloorDiv`, `Max`, `Min`, `**`). Raises
+    ValueError."""
     try:
         return _parse_node(ast.parse(text.strip(), mode="eval").body)
     except SyntaxError as error:

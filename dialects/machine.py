@@ -13,8 +13,8 @@ _ATTR = "mlc.machine"
 class Machine:
     """A CPU to compile for. Sizes in bytes and bits; nothing here depends on the host.
 
-    `vector_bits` is the register width; `is_scalable` code is written over scalable types for that one width, which the loader checks. `features` are LLVM's names of what
-    the code may use and the loader checks. `cpu` is LLVM's -mcpu.
+    `vector_bits` is the register width; `is_scalable` code is written over scalable types for that one width, which the
+    loader checks. `features` are LLVM's names of what the code may use and the loader checks. `cpu` is LLVM's -mcpu.
     """
 
     name: str

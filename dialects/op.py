@@ -7,8 +7,9 @@
 
 Positional parameters are operands: `T[*B, M, K]` is an element-type variable and dimension names; `*B` is any number of
 leading dimensions, broadcast where it occurs twice. A type variable is `T` (any type), `F` (float), `I` (integer), `N`
-(integer or float), `B` (integer or bool) or a dtype name. A default of `None` makes an operand optional, `*xs` variadic. Keyword-only parameters are
-attributes of type int, float, bool, str, list[int], list[float], Size, Dims (a list of sizes), DType or Array.
+(integer or float), `B` (integer or bool) or a dtype name. A default of `None` makes an operand optional, `*xs`
+variadic. Keyword-only parameters are attributes of type int, float, bool, str, list[int], list[float], Size, Dims (a
+list of sizes), DType or Array.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ KINDS = ("pointwise", "view", "gather", "reduce", "composite", "contract", "spec
 
 
 class OpError(ValueError):
-    """An op whose operands or attributes do not fit its declaration; the message names op, argument, found and wanted."""
+    """An op whose operands or attributes do not fit its declaration; the message names op, argument, found and
+    wanted."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,9 @@ class OpDef:
             values[attribute.name] = value
         return values
 
-    def infer(self, operands: Sequence[TensorType | list[TensorType] | None], attrs: dict[str, Any]) -> list[TensorType]:
+    def infer(
+        self, operands: Sequence[TensorType | list[TensorType] | None], attrs: dict[str, Any]
+    ) -> list[TensorType]:
         """Result types. `operands` has one entry a declared operand: a type, None if absent, a list if variadic."""
         bindings = _Bindings(self.name)
         for declared, actual in zip(self.operands, operands, strict=True):
@@ -175,7 +179,9 @@ class _Bindings:
             if size != int(dim_name):
                 raise OpError(f"mlc.{self.op_name}: {name} has size {size}, expected {dim_name}")
         elif self.sizes.setdefault(dim_name, size) != size:
-            raise OpError(f"mlc.{self.op_name}: {name} has {dim_name}={size}, expected {dim_name}={self.sizes[dim_name]}")
+            raise OpError(
+                f"mlc.{self.op_name}: {name} has {dim_name}={size}, expected {dim_name}={self.sizes[dim_name]}"
+            )
 
     def build(self, pattern: Pattern) -> TensorType:
         dtype = self.dtypes[pattern.dtype][1] if pattern.dtype in self.dtypes else pattern.dtype

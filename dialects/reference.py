@@ -36,7 +36,9 @@ def _concrete(value: Any, symbols: Mapping[str, int]) -> Any:
     return [_concrete(v, symbols) for v in value] if isinstance(value, list) else value
 
 
-def run_op(operation: ir.Operation, inputs: list[Any], symbols: Mapping[str, int], module: ir.Module) -> list[np.ndarray]:
+def run_op(
+    operation: ir.Operation, inputs: list[Any], symbols: Mapping[str, int], module: ir.Module
+) -> list[np.ndarray]:
     """One op on numpy arrays; narrow floats come and go as their own dtype."""
     definition = definition_of(operation)
     assert definition is not None
@@ -58,7 +60,11 @@ def run_op(operation: ir.Operation, inputs: list[Any], symbols: Mapping[str, int
 
 def run_function(module: ir.Module, inputs: Sequence[np.ndarray], name: str = "forward") -> list[np.ndarray]:
     """Runs function `name` of an L0 or L1 module. Raises ValueError for shapes that no symbol values explain."""
-    functions = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in module.body.operations if f.operation.name == "func.func"}
+    functions = {
+        ir.StringAttr(f.attributes["sym_name"]).value: f
+        for f in module.body.operations
+        if f.operation.name == "func.func"
+    }
     main = functions[name]
     block = main.regions[0].blocks[0]
     declared = [type_of(a).shape for a in block.arguments]
@@ -66,7 +72,9 @@ def run_function(module: ir.Module, inputs: Sequence[np.ndarray], name: str = "f
     return _run_block(block, [np.asarray(x) for x in inputs], symbols, module, functions)
 
 
-def _run_block(block: ir.Block, inputs: list, symbols: Mapping[str, int], module: ir.Module, functions: dict) -> list[np.ndarray]:
+def _run_block(
+    block: ir.Block, inputs: list, symbols: Mapping[str, int], module: ir.Module, functions: dict
+) -> list[np.ndarray]:
     env: dict[ir.Value, np.ndarray] = dict(zip(block.arguments, inputs, strict=True))
 
     def read(value: Any) -> Any:

@@ -130,7 +130,8 @@ def _from_ir(type_: ir.Type) -> TensorType:
 
 
 def broadcast_shapes(shapes: list[tuple[Size, ...]]) -> tuple[Size, ...]:
-    """Shapes joined along missing leading or statically-1 dimensions. Raises ValueError naming the two sizes that differ."""
+    """Shapes joined along missing leading or statically-1 dimensions. Raises ValueError naming the two sizes that
+    differ."""
     rank = max((len(s) for s in shapes), default=0)
     result: list[Size] = [1] * rank
     for shape in shapes:

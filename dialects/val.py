@@ -1,8 +1,8 @@
 """`Val`: a scalar or vector in registers, with the arithmetic that `emit` rules are written in.
 
-A `Val` holds an MLIR value and its mlc element type. f16 and bf16 are held as f32 (rounded when stored or cast), bool as i1,
-unsigned integers as signless with the type's name deciding division, comparison and conversion. Every operation builds
-`arith`/`math` ops at the insertion point, for scalars, fixed and scalable vectors alike.
+A `Val` holds an MLIR value and its mlc element type. f16 and bf16 are held as f32 (rounded when stored or cast), bool
+as i1, unsigned integers as signless with the type's name deciding division, comparison and conversion. Every operation
+builds `arith`/`math` ops at the insertion point, for scalars, fixed and scalable vectors alike.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Views: ops that only rename elements, as strides over the buffer beneath, or as index maps.
 
-`strided_through` follows a chain of views down to the value it starts from; kernels then read that value in place, so that no
-transpose or reshape is materialised. `strides_before` runs the other way: a kernel whose result passes through reshapes
-and transposes writes the final buffer directly.
+`strided_through` follows a chain of views down to the value it starts from; kernels then read that value in place, so
+that no transpose or reshape is materialised. `strides_before` runs the other way: a kernel whose result passes through
+reshapes and transposes writes the final buffer directly.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mlir import ir
 
 from . import dims
-from .build import attrs_of, definition_of, load_ops, operands_of, type_of
+from .build import attrs_of, definition_of, load_ops, type_of
 from .dims import Size
 
 VIEW_OPS = ("reshape", "transpose", "broadcast_to", "slice", "copy")
@@ -144,7 +144,8 @@ def _view_name(operation: ir.Operation) -> str | None:
 
 
 def strides_before(value: ir.Value, last: ir.Value) -> Strided | None:
-    """Where `value`'s elements lie in the contiguous buffer of `last`, reached from it by reshapes and transposes only."""
+    """Where `value`'s elements lie in the contiguous buffer of `last`, reached from it by reshapes and transposes
+    only."""
     if value == last:
         return contiguous(type_of(last).shape)
     uses = [u.owner.operation for u in value.uses]

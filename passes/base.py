@@ -1,4 +1,5 @@
-"""Pass, PassError and the runner: parses specs, verifies after each pass, dumps, times, and says how to repeat a failure."""
+"""Pass, PassError and the runner: parses specs, verifies after each pass, dumps, times, and says how to repeat a
+failure."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ _SPEC = re.compile(r"^(?P<name>[a-z0-9-]+)(\{(?P<options>.*)\})?$")
 
 
 def parse_pass(spec: str) -> Pass:
-    """`fuse{max-ops=64}` to an instance of `passes/fuse.py`'s class `Fuse`. Raises PassError for an unknown name or option."""
+    """`fuse{max-ops=64}` to an instance of `passes/fuse.py`'s class `Fuse`. Raises PassError for an unknown name or
+    option."""
     match = _SPEC.match(spec.strip())
     if match is None:
         raise PassError(f"'{spec}' is no pass: write name or name{{option=value,...}}")
@@ -83,7 +85,11 @@ class PipelineRun:
 
 
 def run_pipeline(
-    module: ir.Module, specs: Sequence[str], *, dump_dir: Path | None = None, watch: Callable[[str], None] | None = None,
+    module: ir.Module,
+    specs: Sequence[str],
+    *,
+    dump_dir: Path | None = None,
+    watch: Callable[[str], None] | None = None,
     first_number: int = 1,
 ) -> PipelineRun:
     """Runs `specs` in order over `module`; `mlir:` specs are upstream passes.

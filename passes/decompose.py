@@ -29,8 +29,8 @@ def is_row_composite(operation: ir.Operation) -> bool:
 class Decompose(Pass):
     """Replaces composites by their parts, and reductions that drop dimensions by one that keeps them and a reshape.
 
-    Before: any L0 module. After: the composites left are softmax, log_softmax over the last axis, layer_norm and rms_norm;
-    every `reduce` op has keepdims.
+    Before: any L0 module. After: the composites left are softmax, log_softmax over the last axis, layer_norm and
+    rms_norm; every `reduce` op has keepdims.
     """
 
     def run(self, module: ir.Module) -> None:

@@ -1,4 +1,5 @@
-"""Computes at compile time what depends on constants and weights only, and folds per-channel scales into convolutions."""
+"""Computes at compile time what depends on constants and weights only, and folds per-channel scales into
+convolutions."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def _is_symbolic(value: object) -> bool:
 
 def _foldable(operation: ir.Operation) -> bool:
     definition = definition_of(operation)
-    if definition.name in ("constant", "weight", "random_uniform") or not all(type_of(r).is_static for r in operation.results):
+    if definition.name in ("constant", "weight", "random_uniform") or not all(
+        type_of(r).is_static for r in operation.results
+    ):
         return False
     if any(_is_symbolic(v) for v in attrs_of(operation).values()):
         return False
@@ -79,7 +82,9 @@ def _weight_name(operation: ir.Operation) -> str:
     return "folded"
 
 
-def _channel_vector(value: ir.Value, result_rank: int, channels: int, axis: int, store: WeightStore) -> np.ndarray | None:
+def _channel_vector(
+    value: ir.Value, result_rank: int, channels: int, axis: int, store: WeightStore
+) -> np.ndarray | None:
     """A constant that varies along the channel dimension only, as a vector; None for anything else."""
     if constant_source(value) is None:
         return None
@@ -95,7 +100,11 @@ def _fold_scale(operation: ir.Operation, store: WeightStore) -> Value | None:
         return None
     for position in range(2):
         owner = operation.operands[position].owner
-        if isinstance(owner, ir.Block) or owner.operation.name != "mlc.conv" or len(users_of(operation.operands[position])) != 1:
+        if (
+            isinstance(owner, ir.Block)
+            or owner.operation.name != "mlc.conv"
+            or len(users_of(operation.operands[position])) != 1
+        ):
             continue
         if operation.name == "mlc.sub" and position == 1:
             continue
@@ -133,7 +142,8 @@ def _scaled_conv(operation: ir.Operation, conv: ir.Operation, factor: ir.Value, 
 class Fold(Pass):
     """Evaluates ops on constants by their own reference, and folds scales and offsets of batch norms into convolutions.
 
-    Before: any L0 module. After: no op has constant operands only, unless its result would be much larger than they are.
+    Before: any L0 module. After: no op has constant operands only, unless its result would be much larger than they
+    are.
     """
 
     def run(self, module: ir.Module) -> None:

@@ -1,8 +1,8 @@
 """Cuts `@forward` into kernels: a hero with what feeds it and what follows it, outlined as a private function.
 
-Ops are visited from the results backwards. An op joins the kernel of its users when all of them are in that one kernel and
-the kernel's emitter can take it; otherwise it ends a kernel of its own. Views and constants are copied into every kernel
-that can read through them, so that they cost no memory.
+Ops are visited from the results backwards. An op joins the kernel of its users when all of them are in that one kernel
+and the kernel's emitter can take it; otherwise it ends a kernel of its own. Views and constants are copied into every
+kernel that can read through them, so that they cost no memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LIGHT_GATHERS = ("gather", "gather_elements", "flip", "pad")
 _UNTURNED_CHANNELS_MAX = 4
 
 
-# decisions on shapes and kinds ---------------------------------------------------------------------------------------------
+# decisions on shapes and kinds ---------------------------------------------------------------------------------------
 def has_emit(operation: ir.Operation) -> bool:
     return "emit" in definition_of(operation).rules
 
@@ -153,7 +153,7 @@ class Fuser:
     def _is_light(self, operation: ir.Operation) -> bool:
         return definition_of(operation).name in _LIGHT_GATHERS
 
-    # what each kind of kernel takes --------------------------------------------------------------------------------------
+    # what each kind of kernel takes ----------------------------------------------------------------------------------
     def _can_join(self, group: Group, operation: ir.Operation) -> bool:
         if len(group.members) >= self.max_ops:
             return False
@@ -181,7 +181,9 @@ class Fuser:
         if group.kind not in ("contract", "special") or group.hero is None:
             return False
         return any(
-            u == group.hero or (u in group and self._feeds_hero(group, u)) for r in operation.results for u in users_of(r)
+            u == group.hero or (u in group and self._feeds_hero(group, u))
+            for r in operation.results
+            for u in users_of(r)
         )
 
     def _takes_hero(self, group: Group, operation: ir.Operation) -> bool:
@@ -222,7 +224,8 @@ class Fuser:
         return True
 
     def _reads_once(self, group: Group, user: ir.Operation, operation: ir.Operation) -> bool:
-        """Whether `user`, in `group`, reads each element of `operation`'s result about once, by asking for it at an index."""
+        """Whether `user`, in `group`, reads each element of `operation`'s result about once, by asking for it at an
+        index."""
         if group.kind == "row" and not fits_rows(type_of(operation.results[0]).shape, group.row_source):
             return is_view(operation) and has_emit(user) is False
         if not has_emit(user) and not is_view(user) and not self._is_single_reader(user, operation):
@@ -254,10 +257,14 @@ class Fuser:
             return True
         # The hero sees the last view; asking at each is the same, since only all of them together reach it.
         shape = type_of(group.hero.operands[0]).shape
-        return operation.results[0] != group.hero.operands[0] or found[1].strides[-1] == 1 or shape[-1] <= _UNTURNED_CHANNELS_MAX
+        return (
+            operation.results[0] != group.hero.operands[0]
+            or found[1].strides[-1] == 1
+            or shape[-1] <= _UNTURNED_CHANNELS_MAX
+        )
 
 
-# outlining -----------------------------------------------------------------------------------------------------------------
+# outlining -----------------------------------------------------------------------------------------------------------
 def _prepare_constants(module: ir.Module, block: ir.Block) -> None:
     """Constants of more than one element become weights; kernels hold only scalars."""
     store = store_of(module)
@@ -292,8 +299,8 @@ def _prepare_returns(block: ir.Block) -> None:
 class Fuse(Pass):
     """Groups ops into kernels and outlines each as `func.func private @k<n>`.
 
-    Before: `@forward` of mlc ops; composites as decompose leaves them. After: `@forward` holds weights and `func.call`s;
-    every kernel has `mlc.hero`; equal kernels are one function.
+    Before: `@forward` of mlc ops; composites as decompose leaves them. After: `@forward` holds weights and
+    `func.call`s; every kernel has `mlc.hero`; equal kernels are one function.
     """
 
     max_ops: int = 64

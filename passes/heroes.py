@@ -12,7 +12,9 @@ def is_tiled(operation: ir.Operation) -> bool:
         return True
     if operation.name == "mlc.conv":
         w = operation.operands[1].owner
-        return attrs_of(operation)["layout"] == "nhwc" and not isinstance(w, ir.Block) and w.operation.name == "mlc.weight"
+        return (
+            attrs_of(operation)["layout"] == "nhwc" and not isinstance(w, ir.Block) and w.operation.name == "mlc.weight"
+        )
     if operation.name == "mlc.attention":
         q, k, v = (type_of(x).shape for x in list(operation.operands)[:3])
         return all(isinstance(s, int) for s in (q[-3], k[-3], q[-1], v[-1])) and max(q[-1], v[-1]) <= _HEAD_MAX

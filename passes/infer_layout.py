@@ -1,8 +1,9 @@
-"""Channels last: convolutions, pools and the like run on [N, *S, C], and transposes sink past what is elementwise until they meet.
+"""Channels last: convolutions, pools and the like run on [N, *S, C], and transposes sink past what is elementwise until
+they meet.
 
-Each op with a `layout` attribute is wrapped in two transposes; an elementwise op (or concat, pad, slice, reduction) whose operand
-is such a transpose is computed before it. Where two transposes meet they cancel, so that a convolutional network keeps one at
-its entry and one at its end.
+Each op with a `layout` attribute is wrapped in two transposes; an elementwise op (or concat, pad, slice, reduction)
+whose operand is such a transpose is computed before it. Where two transposes meet they cancel, so that a convolutional
+network keeps one at its entry and one at its end.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def _convert(operation: ir.Operation) -> list[ir.Value] | None:
     x, *others = operands_of(operation)
     last = builder.transpose(Value(x), perm=to_last(rank))
     attrs["layout"] = "nhwc"
-    results = builder.op(definition_of(operation).name, last, *[None if o is None else Value(o) for o in others], **attrs)
+    results = builder.op(
+        definition_of(operation).name, last, *[None if o is None else Value(o) for o in others], **attrs
+    )
     results = results if isinstance(results, tuple) else (results,)
     return [_back(builder, r, rank) for r in results]
 

@@ -92,7 +92,9 @@ def _match(operation: ir.Operation) -> Value | None:
     batch = type_of(q).shape[:-2]
     if any(type_of(x).shape[:-2] != batch for x in (k, v)):
         return None
-    builder = OpBuilder(ir.InsertionPoint(operation), ir.Location.fused([scores.product.location, softmax.location, operation.location]))
+    builder = OpBuilder(
+        ir.InsertionPoint(operation), ir.Location.fused([scores.product.location, softmax.location, operation.location])
+    )
     key = Value(k)
     if not attrs_of(scores.product)["transpose_b"]:
         key = builder.transpose(key, perm=_swap_last(rank))

@@ -48,8 +48,8 @@ def _layout(hero: ir.Operation, position: int) -> str:
 class PackWeights(Pass):
     """Writes `mlc.layouts`, one string an argument, on kernels whose hero reads a packed weight.
 
-    Before: fuse ran. After: the types stay logical; the program lays the bytes out as the string says, in panels as wide as the
-    machine's register tile.
+    Before: fuse ran. After: the types stay logical; the program lays the bytes out as the string says, in panels as
+    wide as the machine's register tile.
     """
 
     def run(self, module: ir.Module) -> None:

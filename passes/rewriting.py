@@ -46,7 +46,8 @@ def lower_in_place(operation: ir.Operation) -> None:
     assert definition is not None and "lower" in definition.rules
     builder = OpBuilder(ir.InsertionPoint(operation), operation.location)
     operands = [
-        [Value(v) for v in o] if isinstance(o, list) else (None if o is None else Value(o)) for o in operands_of(operation)
+        [Value(v) for v in o] if isinstance(o, list) else (None if o is None else Value(o))
+        for o in operands_of(operation)
     ]
     flat = [v for o in operands for v in (o if isinstance(o, list) else [o])]
     result = definition.rules["lower"](builder, *flat, **attrs_of(operation))

@@ -125,7 +125,7 @@ class Simplify(Pass):
                 for operation in mlc_ops(block):
                     rule = _RULES.get(operation.name)
                     values = rule(operation) if rule is not None else None
-                    if values is not None and not (values[0].owner == operation):
+                    if values is not None and values[0].owner != operation:
                         replace_op(operation, values)
                         changed = True
                 drop_dead(block)

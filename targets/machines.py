@@ -21,19 +21,65 @@ MACHINES: dict[str, Machine] = _rows(
     Machine("x86-64-v3", cpu="x86-64-v3", vector_bits=256, registers=16, features=_V3, **_X86),
     Machine("x86-64-v4", cpu="x86-64-v4", vector_bits=512, registers=32, l2_bytes=1 << 20, features=_V4, **_X86),
     Machine("zen3", cpu="znver3", vector_bits=256, registers=16, features=_V3, **_X86),
-    Machine("zen4", cpu="znver4", vector_bits=512, registers=32, l2_bytes=1 << 20,
-            features=(*_V4, "avx512bf16", "avx512vnni"), **_X86),
-    Machine("zen5", cpu="znver5", vector_bits=512, registers=32, l1_bytes=49152, l2_bytes=1 << 20,
-            features=(*_V4, "avx512bf16", "avx512vnni"), **_X86),
-    Machine("skylake-avx512", cpu="skylake-avx512", vector_bits=512, registers=32, l2_bytes=1 << 20, features=_V4, **_X86),
+    Machine(
+        "zen4",
+        cpu="znver4",
+        vector_bits=512,
+        registers=32,
+        l2_bytes=1 << 20,
+        features=(*_V4, "avx512bf16", "avx512vnni"),
+        **_X86,
+    ),
+    Machine(
+        "zen5",
+        cpu="znver5",
+        vector_bits=512,
+        registers=32,
+        l1_bytes=49152,
+        l2_bytes=1 << 20,
+        features=(*_V4, "avx512bf16", "avx512vnni"),
+        **_X86,
+    ),
+    Machine(
+        "skylake-avx512", cpu="skylake-avx512", vector_bits=512, registers=32, l2_bytes=1 << 20, features=_V4, **_X86
+    ),
     Machine("aarch64", cpu="generic", vector_bits=128, l1_bytes=65536, features=("neon",), **_ARM),
-    Machine("graviton2", cpu="neoverse-n1", vector_bits=128, l1_bytes=65536, l2_bytes=1 << 20, features=("neon",), **_ARM),
-    Machine("graviton3", cpu="neoverse-v1", vector_bits=256, is_scalable=True, l1_bytes=65536, l2_bytes=1 << 20,
-            features=("neon", "sve", "bf16", "i8mm"), **_ARM),
-    Machine("graviton4", cpu="neoverse-v2", vector_bits=128, is_scalable=True, l1_bytes=65536, l2_bytes=2 << 20,
-            features=("neon", "sve", "sve2", "bf16", "i8mm"), **_ARM),
-    *(Machine(f"sve{bits}", cpu="generic", vector_bits=bits, is_scalable=True, l1_bytes=65536, l2_bytes=1 << 20,
-              features=("neon", "sve"), **_ARM) for bits in (128, 256, 512)),
+    Machine(
+        "graviton2", cpu="neoverse-n1", vector_bits=128, l1_bytes=65536, l2_bytes=1 << 20, features=("neon",), **_ARM
+    ),
+    Machine(
+        "graviton3",
+        cpu="neoverse-v1",
+        vector_bits=256,
+        is_scalable=True,
+        l1_bytes=65536,
+        l2_bytes=1 << 20,
+        features=("neon", "sve", "bf16", "i8mm"),
+        **_ARM,
+    ),
+    Machine(
+        "graviton4",
+        cpu="neoverse-v2",
+        vector_bits=128,
+        is_scalable=True,
+        l1_bytes=65536,
+        l2_bytes=2 << 20,
+        features=("neon", "sve", "sve2", "bf16", "i8mm"),
+        **_ARM,
+    ),
+    *(
+        Machine(
+            f"sve{bits}",
+            cpu="generic",
+            vector_bits=bits,
+            is_scalable=True,
+            l1_bytes=65536,
+            l2_bytes=1 << 20,
+            features=("neon", "sve"),
+            **_ARM,
+        )
+        for bits in (128, 256, 512)
+    ),
 )
 
 

@@ -1,4 +1,5 @@
-"""Finds and runs external tools: clang and lld of the ziglang package. A failure carries command, exit code and stderr."""
+"""Finds and runs external tools: clang and lld of the ziglang package. A failure carries command, exit code and
+stderr."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def run_tool(arguments: Sequence[str]) -> None:
 
 def start_tool(arguments: Sequence[str]) -> subprocess.Popen:
     """Starts a tool; `finish_tool` waits for it. Several may run at once."""
-    return subprocess.Popen([*_zig(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    return subprocess.Popen(
+        [*_zig(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
 
 
 def finish_tool(process: subprocess.Popen) -> None:

@@ -1,4 +1,5 @@
-"""The house rules that a command can judge: layers, sizes, names, docstrings, one list of ops, import cost, locations."""
+"""The house rules that a command can judge: layers, sizes, names, docstrings, one list of ops, import cost,
+locations."""
 
 from __future__ import annotations
 
@@ -116,7 +117,9 @@ def test_names() -> None:
 
 
 def test_modules_say_what_they_are() -> None:
-    silent = [named(p) for p in sources(endings=(".py",)) if p.read_text().strip() and not ast.get_docstring(tree_of(p))]
+    silent = [
+        named(p) for p in sources(endings=(".py",)) if p.read_text().strip() and not ast.get_docstring(tree_of(p))
+    ]
     assert not silent, silent
 
 
@@ -133,7 +136,9 @@ def test_todo_has_an_issue() -> None:
 def test_pass_files_hold_one_pass() -> None:
     wrong = []
     for path in sources("passes", endings=(".py",)):
-        classes = [n.name for n in tree_of(path).body if isinstance(n, ast.ClassDef) and "Pass" in map(ast.unparse, n.bases)]
+        classes = [
+            n.name for n in tree_of(path).body if isinstance(n, ast.ClassDef) and "Pass" in map(ast.unparse, n.bases)
+        ]
         wanted = "".join(part.capitalize() for part in path.stem.split("_"))
         if classes not in ([], [wanted]):
             wrong.append(f"{named(path)}: {classes}, expected [{wanted}]")
@@ -164,7 +169,9 @@ def rows() -> set[str]:
     folder = str(ROOT / "test/ops")
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    return {case.op for path in sorted(Path(folder).glob("cases_*.py")) for case in importlib.import_module(path.stem).CASES}
+    return {
+        case.op for path in sorted(Path(folder).glob("cases_*.py")) for case in importlib.import_module(path.stem).CASES
+    }
 
 
 def test_every_op_names_its_source() -> None:
@@ -180,7 +187,9 @@ def test_every_op_has_a_row() -> None:
 def _literals(tree: ast.Module) -> Iterator[tuple[int, list[str]]]:
     """Strings of each tuple, list, set and of a dictionary's keys, but for tables from ops to functions."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Dict) and all(isinstance(v, ast.Name | ast.Attribute | ast.Lambda) for v in node.values):
+        if isinstance(node, ast.Dict) and all(
+            isinstance(v, ast.Name | ast.Attribute | ast.Lambda) for v in node.values
+        ):
             continue
         items = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", None)
         if items is not None:
@@ -203,7 +212,8 @@ def test_ops_are_listed_once() -> None:
 
 
 def test_import_cost() -> None:
-    """`import mlc` is for programs that run a model: neither MLIR nor torch nor onnx nor numpy, and no noticeable time."""
+    """`import mlc` is for programs that run a model: neither MLIR nor torch nor onnx nor numpy, and no noticeable
+    time."""
     script = (
         "import sys, time, json; start = time.perf_counter(); import mlc; took = time.perf_counter() - start;"
         "print(json.dumps([took, sorted({m.split('.')[0] for m in sys.modules})]))"

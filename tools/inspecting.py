@@ -43,13 +43,13 @@ def text(summary: dict[str, Any]) -> str:
         lines.append(f"symbol  {name}: {low}..{high}")
     for target in summary["targets"]:
         arena = "by shape" if target["arena_bytes"] is None else f"{target['arena_bytes']:,}"
-        lines.append(
-            f"target  {target['name']} ({target['arch']} {' '.join(target['features'])}): code {target['code_bytes']:,}, "
-            f"weights {target['weights_bytes']:,}, arena {arena} bytes"
-        )
+        machine = f"{target['name']} ({target['arch']} {' '.join(target['features'])})"
+        sizes = f"code {target['code_bytes']:,}, weights {target['weights_bytes']:,}, arena {arena} bytes"
+        lines.append(f"target  {machine}: {sizes}")
     arena = summary["arena"]
     if arena:
-        lines.append(f"arena   {arena['bytes']:,} bytes, lower bound {arena['peak_live_bytes']:,} at {arena['at'] or 'all sizes'}")
+        where = arena["at"] or "all sizes"
+        lines.append(f"arena   {arena['bytes']:,} bytes, lower bound {arena['peak_live_bytes']:,} at {where}")
     lines.append(f"kernels {len(summary['kernels'])} launches")
     lines.extend(f"  {k['name']}" for k in summary["kernels"])
     return "\n".join(lines)

@@ -107,7 +107,10 @@ def measure(model: Model, given: Feeds, seconds: float) -> dict[str, Any]:
         model.run_flat(leaves)
         times.append((time.perf_counter() - started) * 1e3)
     return {
-        "median_ms": float(np.median(times)), "min_ms": min(times), "p99_ms": float(np.percentile(times, 99)), "runs": len(times),
+        "median_ms": float(np.median(times)),
+        "min_ms": min(times),
+        "p99_ms": float(np.percentile(times, 99)),
+        "runs": len(times),
     }
 
 

@@ -35,7 +35,8 @@ def emit_contract(k: Kernel, body: KernelBody, begin: ir.Value, end: ir.Value) -
 
 
 def strided_operand(k: Kernel, value: ir.Value) -> StridedBuffer:
-    """The memory beneath `value`, strides as numbers. Raises EmitError where it has to be computed: fuse keeps that out."""
+    """The memory beneath `value`, strides as numbers. Raises EmitError where it has to be computed: fuse keeps that
+    out."""
     buffer = k.buffer_beneath(value)
     if buffer is None:
         raise EmitError(f"an operand of a contraction is not in memory: {value.owner}")
@@ -58,7 +59,8 @@ class EpilogueSpace:
 
 
 def epilogue_space(k: Kernel, body: KernelBody, hero: ir.Operation, may_merge: bool) -> EpilogueSpace:
-    """Splits trailing views off and, if asked and possible, merges the leading dimensions of everything after the hero."""
+    """Splits trailing views off and, if asked and possible, merges the leading dimensions of everything after the
+    hero."""
     root, buffer = body.results[0], body.buffers[0]
     k.buffers.pop(root, None)
     stored = root
@@ -121,7 +123,7 @@ def make_epilogue(k: Kernel, space: EpilogueSpace, hero: ir.Operation, bias: ir.
     return epilogue
 
 
-# matmul ------------------------------------------------------------------------------------------------------------------
+# matmul --------------------------------------------------------------------------------------------------------------
 def _emit_matmul(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value, end: ir.Value) -> Size:
     attrs = attrs_of(hero)
     a_value, b_value = hero.operands
@@ -207,7 +209,7 @@ def _broadcast_b(b: StridedBuffer | PackedPanels, shape: Sequence[Size], batch: 
     return _broadcast_batch(b, shape, batch)
 
 
-# convolution -------------------------------------------------------------------------------------------------------------
+# convolution ---------------------------------------------------------------------------------------------------------
 def _emit_conv(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value, end: ir.Value) -> Size:
     x_value, w_value, bias = operands_of(hero)
     known = _conv_sizes(hero)
@@ -248,7 +250,7 @@ def _conv_tiles(sizes: ConvSizes, plan: ConvPlan) -> Size:
     return sizes.batch * sizes.groups * pixels * dims.ceildiv(sizes.outputs, plan.tile_columns)
 
 
-# attention ---------------------------------------------------------------------------------------------------------------
+# attention -----------------------------------------------------------------------------------------------------------
 def _emit_attention(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value, end: ir.Value) -> Size:
     attrs, (q_value, k_value, v_value, mask_value) = attrs_of(hero), operands_of(hero)
     q_shape, k_shape, v_shape = (type_of(x).shape for x in (q_value, k_value, v_value))

@@ -1,7 +1,7 @@
 """`Ix`: an index that is uniform over the lanes, a ramp along them, or a vector of its own.
 
-Index arithmetic is i64. Everything known at compile time stays a Python int; what is built twice in one scope is shared, so
-that equal indices are equal values and reads of the same element are recognised.
+Index arithmetic is i64. Everything known at compile time stays a Python int; what is built twice in one scope is
+shared, so that equal indices are equal values and reads of the same element are recognised.
 """
 
 from __future__ import annotations

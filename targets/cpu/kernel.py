@@ -1,7 +1,7 @@
 """`Kernel`: the context in which one kernel function is emitted; the `k` of the ops' `at` and `kernel` rules.
 
-It evaluates values of an L1 kernel function at indices (`read`), each op by its `at` rule, sharing what is read twice, and
-turns reads of buffers into scalar loads, vector loads, masked loads or gathers.
+It evaluates values of an L1 kernel function at indices (`read`), each op by its `at` rule, sharing what is read twice,
+and turns reads of buffers into scalar loads, vector loads, masked loads or gathers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Buffer:
 class Lanes:
     """How many elements the lane dimension takes at once; 0: scalar code.
 
-    `scalable_count`: the count a 128-bit granule where vector types are scalable (their length is known all the same), else 0.
+    `scalable_count`: the count a 128-bit granule where vector types are scalable (their length is known all the same),
+    else 0.
     """
 
     count: int
@@ -369,7 +370,8 @@ class Kernel:
                 scf.yield_([])
 
     def choose(self, condition: Val, then, otherwise) -> list[Val]:
-        """Lists of Vals from whichever of `then()` and `otherwise()` the scalar `condition` picks; both give the same types."""
+        """Lists of Vals from whichever of `then()` and `otherwise()` the scalar `condition` picks; both give the same
+        types."""
         probe = ir.Operation.create("builtin.unrealized_conversion_cast", results=[i64()], operands=[self.number(0)])
         with ir.InsertionPoint(probe), self.scope():
             types = [(v.value.type, v.dtype) for v in then()]
@@ -394,7 +396,7 @@ class Kernel:
             scf.yield_([v.value for v in body(vals)])
         return [Val(r, i.dtype) for r, i in zip(loop.results, init, strict=True)]
 
-    # for `kernel` rules: results are named by the Buffer they are written to ---------------------------------------------
+    # for `kernel` rules: results are named by the Buffer they are written to -----------------------------------------
     def write(self, buffer: Buffer, index: Sequence[Any], value: Val) -> None:
         self.store(buffer, [self.ix(i) for i in index], value)
 

@@ -1,7 +1,8 @@
-"""L1 kernels to L2: opens each kernel's native function, brings arguments in, and hands over to the emitter of its kind.
+"""L1 kernels to L2: opens each kernel's native function, brings arguments in, and hands over to the emitter of its
+kind.
 
-A kernel is `llvm.func @name(%args: !llvm.ptr, %begin: i64, %end: i64)`. `args` points to 8-byte slots: the pointers of its
-arguments, those of its results, then the values of the symbols that its types name, in order of first appearance.
+A kernel is `llvm.func @name(%args: !llvm.ptr, %begin: i64, %end: i64)`. `args` points to 8-byte slots: the pointers of
+its arguments, those of its results, then the values of the symbols that its types name, in order of first appearance.
 """
 
 from __future__ import annotations
@@ -143,7 +144,8 @@ def _buffer(value: ir.Value, pointer: ir.Value) -> Buffer:
 
 
 def _lanes(isa: Isa, operations: list[ir.Operation], results: list[ir.Value], emitter: str) -> Lanes:
-    """Lanes of the widest float in the kernel; scalar where the last dimension has one element, or code is sequential."""
+    """Lanes of the widest float in the kernel; scalar where the last dimension has one element, or code is
+    sequential."""
     if emitter == "special":
         return SCALAR
     dtypes = {type_of(v).dtype for op in operations for v in (*op.operands, *op.results)}

@@ -29,7 +29,8 @@ def header_ir(kernel_count: int, symbol_count: int, scratch_bytes: int) -> str:
     """The image's mlc_code_v1 as LLVM IR: offsets are differences of symbols, so that nothing is relocated."""
 
     def offset(name: str) -> str:
-        return f"i32 trunc (i64 sub (i64 ptrtoint (ptr @{name} to i64), i64 ptrtoint (ptr @mlc_code_header to i64)) to i32)"
+        start = "i64 ptrtoint (ptr @mlc_code_header to i64)"
+        return f"i32 trunc (i64 sub (i64 ptrtoint (ptr @{name} to i64), {start}) to i32)"
 
     fields = [
         f"i32 {0x4D4C4331}", "i32 1", offset("mlc_image_end"), f"i32 {kernel_count}", offset("mlc_plan"),
@@ -46,7 +47,8 @@ def header_ir(kernel_count: int, symbol_count: int, scratch_bytes: int) -> str:
 def clang_flags(machine: Machine) -> list[str]:
     """Target flags of clang; frame pointers and unwind tables serve nobody in an image.
 
-    Loops are vectorized here, not by LLVM, whose loop vectorizer never ends on some scalar code (tan of one element, 22.1.8).
+    Loops are vectorized here, not by LLVM, whose loop vectorizer never ends on some scalar code (tan of one element,
+    22.1.8).
     """
     cpu = f"-march={machine.cpu}" if machine.arch == "x86_64" else f"-mcpu={_arm_cpu(machine)}"
     flags = ["-target", machine.triple, cpu, "-O3", "-ffreestanding", "-fPIC", "-fno-builtin"]
@@ -80,7 +82,9 @@ class ObjectBuilder:
         target = self.folder / f"{source.stem}.o"
         while len(self._running) >= self.jobs:
             finish_tool(self._running.pop(0))
-        self._running.append(start_tool(["clang", *clang_flags(self.machine), *extra, "-c", str(source), "-o", str(target)]))
+        self._running.append(
+            start_tool(["clang", *clang_flags(self.machine), *extra, "-c", str(source), "-o", str(target)])
+        )
         self.objects.append(target)
 
     def wait(self) -> list[Path]:

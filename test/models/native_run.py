@@ -15,7 +15,8 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 QEMU = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 _SOURCES = (
-    "checksum", "cpu_features", "describe", "failure", "model", "sentence", "session", "status", "threads", "port_posix",
+    "checksum", "cpu_features", "describe", "failure", "model", "sentence", "session", "status", "threads",
+    "port_posix",
 )  # fmt: skip
 
 
@@ -43,11 +44,21 @@ def qemu_command(vector_bits: int) -> list[str]:
     assert QEMU is not None
     if not vector_bits:
         return [QEMU, "-cpu", "max,sve=off"]
-    return [QEMU, "-cpu", f"max,sve-default-vector-length={vector_bits // 8},sve{vector_bits}=on,sve-max-vq={vector_bits // 128}"]
+    return [
+        QEMU,
+        "-cpu",
+        f"max,sve-default-vector-length={vector_bits // 8},sve{vector_bits}=on,sve-max-vq={vector_bits // 128}",
+    ]
 
 
 def run_native(
-    program: Path, artifact: Path, feeds: Sequence[np.ndarray], folder: Path, *, threads: int = 1, under: Sequence[str] = ()
+    program: Path,
+    artifact: Path,
+    feeds: Sequence[np.ndarray],
+    folder: Path,
+    *,
+    threads: int = 1,
+    under: Sequence[str] = (),
 ) -> NativeRun:
     """Runs `artifact` on `feeds`. Raises RuntimeError with what the program said."""
     arguments = []

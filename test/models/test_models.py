@@ -1,6 +1,7 @@
 """Whole models: compiled code against PyTorch or ONNX Runtime on real inputs, and against the same weights in float64.
 
-The default run takes SMALL; `pytest -m models` takes every model that zoo.py can build here, and builds what is missing.
+The default run takes SMALL; `pytest -m models` takes every model that zoo.py can build here, and builds what is
+missing.
 """
 
 from __future__ import annotations

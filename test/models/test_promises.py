@@ -1,5 +1,5 @@
-"""What holds for every artifact: same bytes from two compilations, same bits from any thread count, no allocation after load,
-and the same numbers on Arm as here.
+"""What holds for every artifact: same bytes from two compilations, same bits from any thread count, no allocation after
+load, and the same numbers on Arm as here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import pytest
 import zoo
 from mlc.tools.demo import demo_folder
 
-needs_qemu = pytest.mark.skipif(native_run.QEMU is None, reason="qemu-aarch64 is not installed (apt-get install qemu-user)")
+needs_qemu = pytest.mark.skipif(
+    native_run.QEMU is None, reason="qemu-aarch64 is not installed (apt-get install qemu-user)"
+)
 # Relative to the largest magnitude: f32 with another order of summation on machines with other vector lengths.
 ARM_LIMIT = 1e-4
 ARM_MACHINES = {"aarch64": 0, "sve128": 128, "graviton3": 256, "sve512": 512}
@@ -48,7 +50,9 @@ def test_threads_do_not_change_a_bit(digits: Path, pixels: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_nothing_is_allocated_while_a_model_runs(digits: Path, pixels: np.ndarray, tmp_path: Path, threads: int) -> None:
+def test_nothing_is_allocated_while_a_model_runs(
+    digits: Path, pixels: np.ndarray, tmp_path: Path, threads: int
+) -> None:
     program = native_run.build_runner(tmp_path, "x86_64-linux-gnu")
     run = native_run.run_native(program, digits, [pixels], tmp_path, threads=threads)
     assert run.allocation_count == 0
@@ -69,7 +73,9 @@ def test_arm_gives_the_same_numbers(
 
 
 @needs_qemu
-def test_an_artifact_for_another_vector_length_is_refused(arm_program: Path, pixels: np.ndarray, tmp_path: Path) -> None:
+def test_an_artifact_for_another_vector_length_is_refused(
+    arm_program: Path, pixels: np.ndarray, tmp_path: Path
+) -> None:
     artifact = tmp_path / "arm.mlc"
     mlc.compile(demo_folder() / "digits.pt2", "graviton3").save(artifact)
     with pytest.raises(RuntimeError, match="256"):
