@@ -23,6 +23,7 @@ from mlc.dialects.vecmath.lanes import (
     two_product,
     two_sum,
 )
+from mlc.dialects.vecmath.pair import Pair, fitted_pair
 from mlc.dialects.vecmath.polynomial import fitted
 
 
@@ -69,6 +70,18 @@ def exp_unscaled(x: Lane, is_short: bool = False) -> tuple[Lane, Lane, Lane]:
     return high, fma(r * r * r, tail, (lost + square_lost) + carried), shifted.bits()
 
 
+def exp_fine(x: Pair) -> tuple[Pair, Lane]:
+    """(power, twice): e**x = power * 2**n, `twice` as in `exp_unscaled`; in f64, off by 2**-64 of it."""
+    shape = x.high.format
+    constants = REDUCTIONS[shape.bits]
+    shift = shape.rounder + 2 * shape.bias
+    shifted = fma(x.high, LOG2_E, shift)
+    n = shifted - shift
+    less, lost = two_product(n, -constants.ln2_low)
+    r = Pair(fma(n, -constants.ln2_high, x.high), x.low) + Pair(less, lost)
+    return fitted_pair("exp", r), shifted.bits()
+
+
 def power_of_two(biased: Lane, shape_bits: int) -> Lane:
     """2**(k - bias) for the integer k in the low bits of `biased`, which must make a normal number."""
     return (biased << (23 if shape_bits == 32 else 52)).as_float()
@@ -79,6 +92,17 @@ def scale_by_halves(value: Lane, twice: Lane) -> Lane:
     half = twice.shift_right_zero(1)
     bits = value.format.bits
     return value * power_of_two(half, bits) * power_of_two(twice - half, bits)
+
+
+def scale_once(value: Pair, twice: Lane) -> Lane:
+    """value * 2**n as `scale_by_halves` has it, a denormal result rounded once and not after the sum as well."""
+    shape = value.high.format
+    result = scale_by_halves(value.rounded(), twice)
+    # The ulp of this number is 2**-n of the smallest denormal: sums with it round where the result must.
+    grid = power_of_two(2 * shape.bias + 1 - twice, shape.bits)
+    total, lost = fast_two_sum(grid, value.high)
+    denormal = scale_by_halves((total + (lost + value.low)) - grid, twice)
+    return select(result.abs() < shape.smallest_normal, denormal, result)
 
 
 def clamp_exponent(x: Lane) -> Lane:
@@ -104,6 +128,8 @@ def exp(x: Lane) -> Lane:
     if goes_wide(x):
         return through_f64(exp_wide, clamp_exponent(x))
     high, low, twice = exp_unscaled(clamp_exponent(x))
+    if x.format.bits == 64:
+        return scale_once(Pair(high, low), twice)
     return scale_by_halves(high + low, twice)
 
 
@@ -153,7 +179,8 @@ def exp2(x: Lane) -> Lane:
         r = f * pymath.log(2)
         residue = fma(f, LN2_TAIL, fma(f, pymath.log(2), -r))
         high, lost = fast_two_sum(x.splat(1.0), r)
-        value = high + fma(r * r, fitted("exp", r, False), lost + residue)
+        low = fma(r * r, fitted("exp", r, False), lost + residue)
+        return scale_once(Pair(high, low), shifted.bits())
     return scale_by_halves(value, shifted.bits())
 
 
@@ -205,7 +232,11 @@ def tanh(x: Lane) -> Lane:
 def _exp_halves(size: Lane) -> tuple[Lane, Lane, Lane, Lane, Lane]:
     """(high, low, factor, inverse, inverse_low): (high + low) * factor is e**size / 2, the other sum e**-size / 2."""
     bias, bits = size.format.bias, size.format.bits
-    high, low, twice = exp_unscaled(size)
+    if bits == 64:
+        power, twice = exp_fine(Pair.of(size))
+        high, low = power.high, power.low
+    else:
+        high, low, twice = exp_unscaled(size)
     # size >= 0, so n >= 0: 2**(n/2) applied twice can only overflow where the result does.
     half = (twice - 2 * bias).shift_right_zero(1)
     factor = power_of_two(half + bias, bits)

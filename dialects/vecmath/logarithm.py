@@ -19,6 +19,7 @@ from mlc.dialects.vecmath.lanes import (
     select,
     two_product,
 )
+from mlc.dialects.vecmath.pair import Pair, fitted_pair
 from mlc.dialects.vecmath.polynomial import fitted
 
 SQRT_HALF_BITS = {32: 0x3F3504F3, 64: 0x3FE6A09E667F3BCD}
@@ -91,6 +92,26 @@ def _log_pair(x: Lane, per_e: tuple[float, float], per_log: tuple[float, float])
     return _finish(x, total + fma(e, per_e[1], low + lost))
 
 
+def log1p_fine(f: Lane) -> Pair:
+    """log(1 + f) in f64, off by 2**-74 of it, for 1 + f from 1/sqrt(2) to sqrt(2)."""
+    bottom = f + 2.0
+    s = Pair.of(f) / Pair(bottom, f - (bottom - 2.0))
+    return s.scaled(2.0) * fitted_pair("atanh", s * s)
+
+
+def log_fine(x: Lane, per_e: tuple[float, float] = LN2, per_log: tuple[float, float] = (1.0, 0.0)) -> Pair:
+    """e * per_e + log(1 + f) * per_log of a positive finite f64: its logarithm as precise as `log1p_fine`."""
+    y, e0 = scaled_up(x)
+    e, f = split_exponent(y)
+    e = e + e0
+    log = log1p_fine(f)
+    if per_log != (1.0, 0.0):
+        log = log * Pair.constant(per_log, x)
+    # The second product is rounded, to 2**-85.
+    first, rest = short_parts(per_e, x)
+    return Pair(e * first, e * rest) + log
+
+
 def _log_wide(x: Lane, per_e: float, per_log: float) -> Lane:
     e, f = split_exponent(x.widened())
     value = log1p_plain(f)
@@ -113,12 +134,16 @@ def log(x: Lane) -> Lane:
 @lanewise
 def log2(x: Lane) -> Lane:
     """The logarithm of base 2, exact at powers of two; -inf at 0, NaN below it."""
+    if x.format.bits == 64:
+        return _finish(x, log_fine(x, (1.0, 0.0), LOG2_E).rounded())
     return _log_wide(x, 1.0, LOG2_E[0]) if goes_wide(x) else _log_pair(x, (1.0, 0.0), LOG2_E)
 
 
 @lanewise
 def log10(x: Lane) -> Lane:
     """The logarithm of base 10; -inf at 0, NaN below it."""
+    if x.format.bits == 64:
+        return _finish(x, log_fine(x, LOG10_2, LOG10_E).rounded())
     return _log_wide(x, LOG10_2[0], LOG10_E[0]) if goes_wide(x) else _log_pair(x, LOG10_2, LOG10_E)
 
 

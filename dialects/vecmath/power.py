@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import math as pymath
 
-from mlc.dialects.vecmath.exponential import REDUCTIONS, exp_unscaled, power_of_two, scale_by_halves
+from mlc.dialects.vecmath.exponential import (
+    REDUCTIONS,
+    exp_fine,
+    exp_unscaled,
+    power_of_two,
+    scale_by_halves,
+    scale_once,
+)
 from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, goes_wide, lanewise, parts, select, two_product, two_sum
 from mlc.dialects.vecmath.logarithm import (
     LN2,
     LOG2_E,
     denormal_shift,
     log1p_plain,
+    log_fine,
     scaled_up,
     short_parts,
     split_exponent,
 )
+from mlc.dialects.vecmath.pair import Pair
 from mlc.dialects.vecmath.polynomial import fitted
 
 THIRD = (1 / 3, float.fromhex("0x1.5555555555555p-56"))
@@ -81,15 +90,19 @@ def _log_pair(x: Lane) -> tuple[Lane, Lane]:
 def _pow_pair(x: Lane, y: Lane) -> Lane:
     """|x|**y."""
     size = x.abs()
-    high, low = _log_pair(size)
-    high = _at_ends(size, high)
+    is_fine = x.format.bits == 64
+    log = log_fine(size) if is_fine else Pair(*_log_pair(size))
+    high = _at_ends(size, log.high)
     is_one = high.equals(0.0) | y.equals(0.0)
     t, t_low = two_product(high, y)
-    t_low = fma(low, y, t_low)
+    t_low = fma(log.low, y, t_low)
     constants = REDUCTIONS[x.format.bits]
     t = select(is_one, 0.0, t)
     t_low = select((t < constants.most) & (t > constants.least) & is_one.equals(0), t_low, 0.0)
     t = t.at_most(constants.most).at_least(constants.least)
+    if is_fine:
+        power, twice = exp_fine(Pair(t, t_low))
+        return scale_once(power, twice)
     high, low, twice = exp_unscaled(t)
     return scale_by_halves(high + fma(t_low, high + low, low), twice)
 
