@@ -1,6 +1,8 @@
-"""Kernels without an emitter of their own: elementwise domains, row programs (reductions over trailing axes), concatenations.
+"""Kernels without an emitter of their own: elementwise domains, row programs (reductions over trailing axes),
+concatenations.
 
-Each emits the body of one kernel function over tiles [begin, end) and says how many tiles there are, as a size expression.
+Each emits the body of one kernel function over tiles [begin, end) and says how many tiles there are, as a size
+expression.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from mlir.dialects import arith, vector
 
 from .index import Ix, Number, i64
 from .kernel import Buffer, EmitError, Kernel
+from .row_slot import RowSlot
 
-# Elements a tile takes: long enough to hide the launch (about 1 us), short enough to balance two threads and stay in L1/L2.
+# Elements a tile takes: long enough to hide the launch (about 1 us), short enough to balance two threads and stay in
+# L1/L2.
 TILE_ELEMENTS = 16384
 # Independent accumulators of a row reduction: covers the latency of a vector add (4 cycles) at one add a cycle.
 ROW_ACCUMULATORS = 4
@@ -132,7 +136,7 @@ class tail_mask:  # noqa: N801 - reads as a statement: `with tail_mask(k, rest):
         self.k.tail = None
 
 
-# elementwise -------------------------------------------------------------------------------------------------------------
+# elementwise ---------------------------------------------------------------------------------------------------------
 def emit_pointwise(k: Kernel, body: KernelBody, begin: ir.Value, end: ir.Value) -> Size:
     """One loop nest over the result's elements."""
     root, buffer = body.results[0], body.buffers[0]
@@ -186,22 +190,30 @@ def coalesced_shapes(body: KernelBody, rank_kept: int | None = None) -> dict[ir.
     return {v: tuple(dims.product(s[d] for d in group) for group in groups) for v, s in padded.items()}
 
 
-# rows --------------------------------------------------------------------------------------------------------------------
+# rows ----------------------------------------------------------------------------------------------------------------
 def emit_rows(k: Kernel, body: KernelBody, begin: ir.Value, end: ir.Value) -> Size:
-    """Reductions over trailing axes and what is elementwise around them, row by row, each row read from L1 after the first pass."""
+    """Reductions over trailing axes and what is elementwise around them, row by row, each row read from L1 after the
+    first pass."""
     reductions = [op for op in body.operations if definition_of(op).kind == "reduce"]
     source = type_of(reductions[0].operands[0]).shape
     first_axis = min(attrs_of(reductions[0])["axes"])
     root = body.results[0]
     space = RowSpace.of(k, body, source, first_axis)
     del k.buffers[root]
+    stored, target = _row_target(k, body)
+    passes = [*(reduction.operands[0] for reduction in reductions), stored]
+    slot = RowSlot(k, passes, [reduction.results[0] for reduction in reductions], target)
 
     def row(number: ir.Value, _: list[Val]) -> list[Val]:
         outer = k.delinearize(number, space.rows)
-        for reduction in reductions:
-            scalar = _reduce_row(k, space, reduction, outer)
+        for n, reduction in enumerate(reductions):
+            is_kept = slot.keeps(n)
+            scalar = _reduce_row(k, space, reduction, outer, slot if is_kept else None)
             k.bound[reduction.results[0]] = lambda index, scalar=scalar: scalar
-        _store_row(k, space, body, outer)
+            if is_kept:
+                slot.hold(passes[n])
+        _store_row(k, space, stored, target, outer)
+        slot.release()
         return []
 
     def tile_rows(tile: ir.Value) -> None:
@@ -240,14 +252,19 @@ class RowSpace:
         return dims.maximum(1, dims.floordiv(TILE_ELEMENTS, dims.maximum(dims.product(self.columns), 1)))
 
 
-def _reduce_row(k: Kernel, space: RowSpace, reduction: ir.Operation, outer: list[Ix]) -> Val:
-    """The scalar that `reduction` gives for this row."""
+def _reduce_row(
+    k: Kernel, space: RowSpace, reduction: ir.Operation, outer: list[Ix], slot: RowSlot | None = None
+) -> Val:  # fmt: skip
+    """The scalar that `reduction` gives for this row; what it reduces is left in `slot`, if there is one."""
     definition = definition_of(reduction)
     rule = definition.rules["combine"](k.dtype(reduction.operands[0]), k.dtype(reduction.results[0]))
     source = reduction.operands[0]
 
     def read(columns: list[Ix]) -> Val:
-        return k.read_broadcast(source, [*outer, *columns]).cast(rule.dtype)
+        value = k.read_broadcast(source, [*outer, *columns])
+        if slot is not None:
+            slot.write([*outer, *columns], value)
+        return value.cast(rule.dtype)
 
     def inner(leading: list[Ix], acc: Val) -> Val:
         return _reduce_lanes(k, space.columns[-1], rule, lambda i: read([*leading, i]), acc)
@@ -307,7 +324,6 @@ def across_lanes(k: Kernel, rule, value: Val) -> Val:
     if not k.lanes_info.scalable_count:
         lanes = k.lanes
         current = value.value
-        element = ir.VectorType(current.type).element_type
         while lanes > 1:
             lanes //= 2
             low = vector.shuffle(current, current, list(range(lanes)))
@@ -328,7 +344,8 @@ def across_lanes(k: Kernel, rule, value: Val) -> Val:
 _DYNAMIC = -(2**63)
 
 
-def _store_row(k: Kernel, space: RowSpace, body: KernelBody, outer: list[Ix]) -> None:
+def _row_target(k: Kernel, body: KernelBody) -> tuple[ir.Value, Buffer]:
+    """The value that is stored and its memory, trailing views taken off."""
     root, buffer = body.results[0], body.buffers[0]
     inside = _before_trailing_views(root)
     view = strides_before(inside, root)
@@ -336,10 +353,13 @@ def _store_row(k: Kernel, space: RowSpace, body: KernelBody, outer: list[Ix]) ->
         raise EmitError(
             f"{inside.owner.name}: the row kernel's result cannot be written in place ({inside.owner.location})"
         )
-    shape = k.shape(inside)
     if inside in k.shape_of:
-        view = contiguous(shape)
-    target = Buffer(buffer.pointer, buffer.dtype, view)
+        view = contiguous(k.shape(inside))
+    return inside, Buffer(buffer.pointer, buffer.dtype, view)
+
+
+def _store_row(k: Kernel, space: RowSpace, inside: ir.Value, target: Buffer, outer: list[Ix]) -> None:
+    shape = k.shape(inside)
     rank = len(space.rows) + len(space.columns)
     if len(shape) < rank or all(s == 1 for s in shape[len(space.rows) :]):
         index = [*outer, *[k.ix(0)] * (len(shape) - len(space.rows))]
@@ -362,7 +382,7 @@ def _before_trailing_views(root: ir.Value) -> ir.Value:
     return value
 
 
-# concatenation -----------------------------------------------------------------------------------------------------------
+# concatenation -------------------------------------------------------------------------------------------------------
 def emit_concat(k: Kernel, body: KernelBody, begin: ir.Value, end: ir.Value) -> Size:
     """Each piece has tiles of its own, numbered one piece after another."""
     operation = body.results[0].owner.operation
