@@ -27,6 +27,9 @@ from .row_slot import RowSlot
 TILE_ELEMENTS = 16384
 # Independent accumulators of a row reduction: covers the latency of a vector add (4 cycles) at one add a cycle.
 ROW_ACCUMULATORS = 4
+# Steps that an accumulator of a rounding reduction takes before it is added to a total: the error of a chain of
+# additions grows with its length.
+CHAIN_STEPS = 64
 
 
 @dataclass(frozen=True)
@@ -286,7 +289,9 @@ def _nest(k: Kernel, sizes: Sequence[Size], leading: list[Ix], acc: Val, inner) 
 def _reduce_lanes(k: Kernel, length: Size, rule, read, acc: Val) -> Val:
     """`acc` combined with `read(i)` for i in [0, length): several vector accumulators, a tail, then across lanes."""
     if not k.lanes:
-        return k.loop(length, [acc], lambda i, a: [rule.combine(a[0], read(i))])[0]
+        one = [k.constant(rule.initial, rule.dtype)]
+        (total,) = _by_chains(k, k.size(length), 1, one, rule, lambda i, a: [rule.combine(a[0], read(Ix(k, i)))])
+        return rule.combine(acc, total)
     step, stop = k.lanes, k.size(length)
     identity = k.splat(k.constant(rule.initial, rule.dtype))
     block = k.arith.mul(step, ROW_ACCUMULATORS)
@@ -297,7 +302,7 @@ def _reduce_lanes(k: Kernel, length: Size, rule, read, acc: Val) -> Val:
 
     accs = [identity] * ROW_ACCUMULATORS
     if blocked != 0:
-        accs = k.for_(0, blocked, block, accs, many)
+        accs = _by_chains(k, blocked, block, accs, rule, many)
     while len(accs) > 1:
         accs = [rule.combine(a, b) for a, b in zip(accs[::2], accs[1::2], strict=True)]
     full = k.arith.sub(stop, k.arith.mod(stop, step))
@@ -307,6 +312,20 @@ def _reduce_lanes(k: Kernel, length: Size, rule, read, acc: Val) -> Val:
     if full != stop:
         vector_acc = _reduce_tail(k, full, stop, rule, read, vector_acc)
     return rule.combine(acc, across_lanes(k, rule, vector_acc))
+
+
+def _by_chains(k: Kernel, stop: Number, step: Number, identities: list[Val], rule, body) -> list[Val]:
+    """Accumulators of `body(i, accs)` over range(0, stop, step), begun anew every `CHAIN_STEPS` where they round."""
+    span = k.arith.mul(step, CHAIN_STEPS)
+    is_short = isinstance(stop, int) and isinstance(span, int) and stop <= span
+    if not rule.rounds or is_short:
+        return k.for_(0, stop, step, identities, body)
+
+    def chain(first: ir.Value, totals: list[Val]) -> list[Val]:
+        found = k.for_(first, k.arith.min(k.arith.add(first, span), stop), step, identities, body)
+        return [rule.combine(total, value) for total, value in zip(totals, found, strict=True)]
+
+    return k.for_(0, stop, span, identities, chain)
 
 
 def _reduce_tail(k: Kernel, full: Number, stop: Number, rule, read, acc: Val) -> Val:
