@@ -82,8 +82,12 @@ class GatePanels:
         return self.hidden * self.vecs * self.lanes
 
     def whole_rows(self, isa: Isa) -> int:
-        """Rows of a register tile as wide as a panel: sums, a row of the panel and one more register fit."""
-        return max(1, (isa.register_count - 1 - self.vecs) // self.vecs)
+        """Rows of a register tile as wide as a panel: sums, a row of the panel and one more register fit.
+
+        No more sums than the tile of a matrix product has: the microkernel has room for their totals.
+        """
+        rows, vecs = isa.tile
+        return max(1, min(rows * vecs, isa.register_count - 1 - self.vecs) // self.vecs)
 
     def tile_rows(self, isa: Isa) -> int:
         """Batch rows whose sums are made together.

@@ -124,6 +124,7 @@ HOST_CASES = [
     *[Case(cell, 20, dtype=dtype, batch=3) for cell in CELLS for dtype in ("f64", "bf16", "f16")],
     *[Case(cell, 16, batch=13, is_dynamic=True) for cell in CELLS],
     *[Case(cell, 16, steps=1) for cell in CELLS],
+    *[Case(cell, 400, steps=2, batch=5) for cell in CELLS],
 ]
 
 
@@ -135,8 +136,8 @@ def test_host(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("isa", [SVE, NEON], ids=["sve", "neon"])
 @pytest.mark.parametrize("cell", CELLS)
 def test_arm(cell: str, isa: Isa, tmp_path: Path) -> None:
-    case = Case(cell, 21, batch=7, direction="bidirectional")
-    check(case, run(case, isa, tmp_path))
+    for case in (Case(cell, 21, batch=9, direction="bidirectional"), Case(cell, 260, steps=2, batch=9)):
+        check(case, run(case, isa, tmp_path))
 
 
 def compiled(op: str, inputs: list[np.ndarray], weights: list[np.ndarray], attrs: dict[str, Any]) -> list[np.ndarray]:
