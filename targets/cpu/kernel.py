@@ -66,6 +66,7 @@ class Kernel:
     """State while one kernel is emitted: buffers, symbol values, lanes, masks, and what is already computed."""
 
     isa: Isa
+    packed: dict[ir.Value, str]  # weights laid out for the kernel, and how
 
     def __init__(self, symbol_values: dict[str, ir.Value], lanes: Lanes) -> None:
         self.arith = Arithmetic()
