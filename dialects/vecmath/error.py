@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import math as pymath
 
-from mlc.dialects.vecmath.exponential import LOG2_E, exp_unscaled, power_of_two, scale_by_halves
+from mlc.dialects.vecmath.exponential import (
+    LOG2_E,
+    exp_fine,
+    exp_unscaled,
+    power_of_two,
+    scale_by_halves,
+    scale_once,
+)
 from mlc.dialects.vecmath.lanes import Lane, fma, goes_wide, lanewise, select, through_f64, two_product, two_sum
 from mlc.dialects.vecmath.logarithm import log1p_plain, split_exponent
+from mlc.dialects.vecmath.pair import Pair, fitted_pair, select_pair
 from mlc.dialects.vecmath.polynomial import fitted
 
 ERF_MIDDLE = 7.703125
@@ -55,6 +63,48 @@ def erfc_pair(size: Lane) -> tuple[Lane, Lane, Lane]:
     return product, fma(high, tail_low, fma(low, tail, product_low)), twice
 
 
+def _erf_near_fine(size: Lane) -> Pair:
+    """erf(size) in f64 for 0 <= size < 1."""
+    return Pair.of(size) * fitted_pair("erf_near", Pair(*two_product(size, size)))
+
+
+def _erfc_far_fine(size: Lane) -> tuple[Pair, Lane]:
+    """(value, twice): erfc(size) = value * 2**n in f64 for 1 <= size <= ERFC_LIMIT; `twice` as in `exp_unscaled`."""
+    one = Pair.constant((1.0, 0.0), size)
+    inverse = one / Pair(*two_sum(size, size.splat(ERFCX_CENTRE)))
+    ratio = one + inverse * Pair.constant((-2 * ERFCX_CENTRE, 0.0), size)
+    power, twice = exp_fine(-Pair(*two_product(size, size)))
+    return power * (inverse * fitted_pair("erfcx", ratio)), twice
+
+
+def _unscaled(value: Pair, twice: Lane) -> Pair:
+    """value * 2**n, which is a normal number."""
+    return value.scaled(power_of_two(twice - value.high.format.bias, value.high.format.bits))
+
+
+def _erf_fine(x: Lane) -> Lane:
+    size = x.abs()
+    far = Pair.constant((1.0, 0.0), x) - _unscaled(*_erfc_far_fine(size.at_most(6.5).at_least(1.0)))
+    # Low parts of tiny numbers would be denormals.
+    is_tiny = size < 2.0**-500
+    near = _erf_near_fine(select(is_tiny, size * 2.0**200, size.at_most(1.0)))
+    value = select_pair(size < 1.0, near, far).rounded()
+    return (value * select(is_tiny, 2.0**-200, x.splat(1.0))).with_sign_of(x)
+
+
+def _erfc_fine(x: Lane) -> Lane:
+    size = x.abs()
+    is_left, is_near = x < 0.0, size < 1.0
+    # From -6.5 down 2 - erfc(-x) rounds to 2 whatever the tail.
+    limit = select(is_left, 6.5, x.splat(ERFC_LIMIT[64]))
+    tail, twice = _erfc_far_fine(select(size > limit, limit, size).at_least(1.0))
+    near = _erf_near_fine(size.at_most(1.0)).signed(x.bits() & x.splat(-0.0).bits())
+    zero = x.splat(0.0)
+    whole = Pair(select(is_near, 1.0, x.splat(2.0)), zero)
+    sums = whole - select_pair(is_near, near, _unscaled(tail, twice))
+    return select(is_near | is_left, sums.rounded(), scale_once(tail, twice))
+
+
 def _erf_pair(x: Lane) -> Lane:
     size = x.abs().at_most(6.5)
     z = x * x
@@ -70,7 +120,7 @@ def erf(x: Lane) -> Lane:
     """The error function; -0.0 and NaN stay as they are."""
     if goes_wide(x):
         return through_f64(_erf_wide, x.at_most(ERF_LIMIT).at_least(-ERF_LIMIT))
-    return _erf_pair(x)
+    return _erf_fine(x) if x.format.bits == 64 else _erf_pair(x)
 
 
 @lanewise
@@ -78,6 +128,8 @@ def erfc(x: Lane) -> Lane:
     """1 - erf(x) without its cancellation; NaN stays NaN."""
     if goes_wide(x):
         return through_f64(_erfc_wide, x)
+    if x.format.bits == 64:
+        return _erfc_fine(x)
     high, low, twice = erfc_pair(x.abs().at_most(ERFC_LIMIT[x.format.bits]))
     positive = scale_by_halves(high + low, twice)
     outer = select(x < 0.0, 2.0 - positive, positive)
@@ -95,11 +147,29 @@ def _erfinv_start(x: Lane) -> Lane:
     return x * select(w < ERFINV_SPLIT, near, far)
 
 
+def _erfinv_fine(x: Lane) -> Lane:
+    """erfinv in f64, |x| < 1: one step of Halley's from a start good to f32, its residue taken in pairs."""
+    size = x.abs()
+    is_tiny = size < 2.0**-500  # low parts of tiny numbers would be denormals
+    size = select(is_tiny, size * 2.0**200, size)
+    start = _erfinv_start(size)
+    is_near = start < 1.0
+    rest = Pair(*two_sum(size.splat(1.0), -size)) - _unscaled(*_erfc_far_fine(start.at_least(1.0).at_most(6.5)))
+    residue = select_pair(is_near, _erf_near_fine(start.at_most(1.0)) - Pair.of(size), rest).rounded()
+    # The derivative of erf is 2 / sqrt(pi) e**-start**2.
+    high, low, twice = exp_unscaled(-(start * start).at_most(40.0))
+    step = residue / ((high + low) * power_of_two(twice - x.format.bias, x.format.bits) * TWO_OVER_ROOT_PI)
+    value = start - step / fma(start, step, 1.0)
+    return (value * select(is_tiny, 2.0**-200, x.splat(1.0))).with_sign_of(x)
+
+
 @lanewise
 def erfinv(x: Lane) -> Lane:
     """The inverse of erf; inf at 1, NaN beyond it; -0.0 stays."""
     if goes_wide(x):
         value = through_f64(_erfinv_start, x)
+    elif x.format.bits == 64:
+        value = _erfinv_fine(x)
     else:
         start = _erfinv_start(x)
         size = start.abs()

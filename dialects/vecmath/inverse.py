@@ -6,9 +6,11 @@ import math as pymath
 
 from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, goes_wide, lanewise, parts, select, two_sum
 from mlc.dialects.vecmath.logarithm import LN2, log1p_of, log1p_pair, short_parts
+from mlc.dialects.vecmath.pair import Pair, fitted_pair, select_pair
 from mlc.dialects.vecmath.polynomial import fitted
 
 HALF_PI = (float.fromhex("0x1.921fb54442d18p+0"), float.fromhex("0x1.1a62633145c07p-54"))
+TAN_EIGHTH = 0.41421356237309503  # tan(pi/8)
 
 
 def _atan_ratio(top: Lane, bottom: Lane, is_wide: bool) -> tuple[Lane, Lane]:
@@ -24,21 +26,42 @@ def _atan_ratio(top: Lane, bottom: Lane, is_wide: bool) -> tuple[Lane, Lane]:
     return t, tail + select(remainder.abs() < 1.0, remainder, 0.0)
 
 
+def _atan_fine(top: Lane, bottom: Lane) -> Pair:
+    """The arc whose tangent is top / bottom, 0 <= top <= bottom, in f64; from pi/8 on as pi/4 less another."""
+    # Sizes that keep the remainders of the division from under- and overflow; 0 / 0 is to be 0, inf / inf 1.
+    scale = select(bottom > 2.0**500, 2.0**-200, bottom.splat(2.0**200))
+    top = select(bottom.equals(pymath.inf), select(top.equals(pymath.inf), 1.0, top * 0.0), top * scale)
+    bottom = select(bottom.equals(pymath.inf) | bottom.equals(0.0), 1.0, bottom * scale)
+    is_outer = top > bottom * TAN_EIGHTH
+    zero = top.splat(0.0)
+    more = Pair(*fast_two_sum(bottom, select(is_outer, top, zero)))
+    less = Pair(*fast_two_sum(select(is_outer, bottom, top), select(is_outer, -top, zero)))
+    t = less / more
+    z = t * t
+    arc = t + t * (z * fitted_pair("atan", z))
+    quarter = Pair(select(is_outer, HALF_PI[0] / 2, zero), select(is_outer, HALF_PI[1] / 2, zero))
+    arc = quarter + arc.signed(is_outer.int_cast(64) << 63)
+    # The low part of a quotient this small would be a denormal, rounded too coarsely to help.
+    tiny = top / bottom
+    return select_pair(tiny < 2.0**-900, Pair.of(tiny), arc)
+
+
 def _arc(y: Lane, x: Lane, is_wide: bool) -> Lane:
     """atan2 in the format of the operands."""
     up, right = y.abs(), x.abs()
     is_steep = up > right
     top, bottom = select(is_steep, right, up), select(is_steep, up, right)
-    high, low = _atan_ratio(top, bottom, is_wide)
+    is_fine = not is_wide and y.format.bits == 64
+    arc = _atan_fine(top, bottom) if is_fine else Pair(*_atan_ratio(top, bottom, is_wide))
     is_left = x.bits() < 0
     half_pi = parts(*HALF_PI, x)
     # The arc is base + sign * (high + low).
     base = select(is_steep, half_pi[0], select(is_left, 2 * half_pi[0], x.splat(0.0)))
     base_low = select(is_steep, half_pi[1], select(is_left, 2 * half_pi[1], x.splat(0.0)))
     flip = (is_steep ^ is_left).int_cast(x.format.bits) << (x.format.bits - 1)
-    high, low = ((part.bits() ^ flip).as_float() for part in (high, low))
-    total, carried = fast_two_sum(base, high)
-    return (total + (carried + base_low + low)).with_sign_of(y)
+    arc = arc.signed(flip)
+    total, carried = fast_two_sum(base, arc.high)
+    return (total + (carried + base_low + arc.low)).with_sign_of(y)
 
 
 @lanewise
