@@ -10,6 +10,8 @@ model, with the model file, `io.npz` (inputs, outputs, and outputs computed in f
 from __future__ import annotations
 
 import argparse
+import hashlib
+import inspect
 import json
 import os
 import sys
@@ -109,7 +111,7 @@ def get(name: str) -> Model:
     Raises: KeyError for an unknown name; UnavailableError when a package that it needs cannot be had.
     """
     folder = cache_dir() / "built" / name
-    if not (folder / "info.json").exists():
+    if not is_fresh(folder, entries()[name]):
         build(entries()[name])
     info = json.loads((folder / "info.json").read_text())
     with np.load(folder / "io.npz", allow_pickle=False) as arrays:
@@ -120,6 +122,17 @@ def get(name: str) -> Model:
 
         exact = runs("exact") if info["counts"]["exact"] else None
         return Model(name, folder / info["file"], runs("feeds"), runs("outputs"), exact, info)
+
+
+def recipe(entry: Entry) -> str:
+    """A hash of the file that the entry's builder stands in."""
+    return hashlib.sha256(Path(inspect.getsourcefile(entry.build) or __file__).read_bytes()).hexdigest()
+
+
+def is_fresh(folder: Path, entry: Entry) -> bool:
+    """Whether the cache holds the model as the code here would build it; what was built before recipes were noted counts."""
+    info = folder / "info.json"
+    return info.exists() and json.loads(info.read_text()).get("recipe", recipe(entry)) == recipe(entry)
 
 
 def build(entry: Entry) -> None:
@@ -137,6 +150,7 @@ def build(entry: Entry) -> None:
     info = {
         "file": built.file.name,
         "about": entry.about,
+        "recipe": recipe(entry),
         "counts": counts,
         "input_names": [f"input{i}" for i in range(len(built.feeds[0]))],
         "inputs": [[f"{a.dtype}{list(a.shape)}" for a in one] for one in built.feeds],
