@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import math as pymath
 
-from mlc.dialects.vecmath.exponential import exp_unscaled, exp_wide, power_of_two
-from mlc.dialects.vecmath.lanes import Lane, fast_two_sum, fma, goes_wide, lanewise, select, through_f64
+from mlc.dialects.vecmath.exponential import exp_fine, exp_unscaled, exp_wide, power_of_two
+from mlc.dialects.vecmath.lanes import (
+    Lane,
+    fast_two_sum,
+    fma,
+    goes_wide,
+    lanewise,
+    select,
+    through_f64,
+    two_product,
+    two_sum,
+)
 from mlc.dialects.vecmath.logarithm import (
     LN2,
     log1p_pair,
     log1p_plain,
+    log_fine,
     scaled_up,
     short_parts,
     split_exponent,
 )
+from mlc.dialects.vecmath.pair import Pair, fitted_pair, select_pair
 from mlc.dialects.vecmath.polynomial import fitted
 
 STIRLING_START = 8.0
+HALF_LOG_TAU = (float.fromhex("0x1.d67f1c864beb5p-1"), float.fromhex("-0x1.65b5a1b7ff5dfp-55"))  # log(2 pi) / 2
+LOG_PI = (float.fromhex("0x1.250d048e7a1bdp+0"), float.fromhex("0x1.7abf2ad8d5088p-57"))
+I0_SPLIT = 7.75
+I0_CENTRE = 0.0645  # of 1/x beyond
 I0_LIMIT = {32: 92.0, 64: 715.0}
 
 
@@ -64,13 +80,59 @@ def _lgamma(x: Lane, is_wide: bool) -> Lane:
     return select(x.is_nan(), x, value)
 
 
+def _log_of_pair(x: Pair) -> Pair:
+    """log of a positive number."""
+    return log_fine(x.high) + Pair.of(x.low / x.high)
+
+
+def _lgamma_near_fine(z: Lane) -> Pair:
+    """log gamma(z) in f64, 0 < z < 8: as in `_lgamma`."""
+    is_under_one = z < 1.0
+    y1, factor = select(is_under_one, z, z - 1.0), Pair.of(z.splat(1.0))
+    for _ in range(int(STIRLING_START) - 2):
+        is_low = y1 >= 1.0
+        factor = select_pair(is_low, factor * Pair.of(y1), factor)
+        y1 = select(is_low, y1 - 1.0, y1)
+    below, centred = (Pair(*two_sum(y1, y1.splat(shift))) for shift in (-1.0, -0.5))
+    near = Pair.of(y1) * (below * fitted_pair("lgamma", centred))
+    log = _log_of_pair(select_pair(is_under_one, Pair.of(z), factor))
+    return near + select_pair(is_under_one, -log, log)
+
+
+def _lgamma_far_fine(z: Lane) -> tuple[Pair, Lane]:
+    """(value, scale): log gamma(z) = value * scale in f64, z >= 8 and finite: Stirling's formula."""
+    is_large = z > 2.0**500
+    inverse = 1.0 / z
+    tail = inverse * fitted("stirling", inverse * inverse, False)
+    whole = Pair(*two_sum(z, z.splat(-0.5))) * log_fine(z).scaled(select(is_large, 2.0**-200, z.splat(1.0)))
+    constant = Pair(*fast_two_sum(z.splat(HALF_LOG_TAU[0]), tail)) + Pair.of(z.splat(HALF_LOG_TAU[1]))
+    less = Pair.of(select(is_large, z * 2.0**-200, z))
+    return (whole - less) + constant, select(is_large, 2.0**200, z.splat(1.0))
+
+
+def _lgamma_fine(x: Lane) -> Lane:
+    z = x.abs()
+    far, scale = _lgamma_far_fine(z.at_least(STIRLING_START))
+    value = select_pair(z < STIRLING_START, _lgamma_near_fine(z.at_most(STIRLING_START)), far)
+    sine, _ = _sin_cos_pi(x, False)
+    reflected = Pair.constant(LOG_PI, x) - _log_of_pair(Pair(*two_product(z, sine))) - value
+    # Below 2**-60 the reflection's own log would meet a product of denormals; gamma(x) is 1/x there.
+    value = select_pair((x < 0.0) & (z > 2.0**-60), reflected, value)
+    result = value.rounded() * scale
+    is_pole = x.equals(x.floor()) & (x <= 0.0)
+    result = select(is_pole | z.equals(pymath.inf), pymath.inf, result)
+    return select(x.is_nan(), x, result)
+
+
 @lanewise
 def lgamma(x: Lane) -> Lane:
     """log |gamma(x)|; inf at 0, at negative integers and at both infinities.
 
     On the negative side the error near a root is small absolutely, not relatively.
     """
-    return through_f64(lambda wide: _lgamma(wide, True), x) if goes_wide(x) else _lgamma(x, False)
+    if goes_wide(x):
+        return through_f64(lambda wide: _lgamma(wide, True), x)
+    return _lgamma_fine(x) if x.format.bits == 64 else _lgamma(x, False)
 
 
 def _digamma(x: Lane, is_wide: bool) -> Lane:
@@ -113,14 +175,32 @@ def _i0(x: Lane, is_wide: bool) -> Lane:
         far = exp_wide(size, "wide_fine") * scaled
     else:
         high, low, twice = exp_unscaled(size)
-        half = power_of_two(
-            twice - x.format.bias - 64, x.format.bits
-        )  # e**limit is over the largest number, its Bessel is not
-        far = fma(high, scaled, low * scaled) * half * 2.0**64
-    return select(size < 7.75, near, far)
+        far = fma(high, scaled, low * scaled) * _half_power(twice, x) * 2.0**64
+    return select(size < I0_SPLIT, near, far)
+
+
+def _half_power(twice: Lane, like: Lane) -> Lane:
+    """2**(n - 64): e**limit is over the largest number where its Bessel function is not."""
+    return power_of_two(twice - like.format.bias - 64, like.format.bits)
+
+
+def _i0_fine(x: Lane) -> Lane:
+    size = x.abs().at_most(I0_LIMIT[64])
+    inner = size.at_most(I0_SPLIT)
+    near = fitted_pair("i0_near", Pair(*two_product(inner, inner))).rounded()
+    root = size.sqrt()
+    inverse = Pair.of(size.splat(1.0)) / Pair.of(size.at_least(I0_SPLIT))
+    ratio = fitted_pair("i0_far", inverse + Pair.of(size.splat(-I0_CENTRE))) / Pair(
+        root, fma(-root, root, size) / (root + root)
+    )
+    power, twice = exp_fine(Pair.of(size))
+    far = (power * ratio).rounded() * _half_power(twice, x) * 2.0**64
+    return select(size < I0_SPLIT, near, far)
 
 
 @lanewise
 def i0(x: Lane) -> Lane:
     """The modified Bessel function of the first kind of order 0; inf where it overflows, NaN stays NaN."""
-    return through_f64(lambda wide: _i0(wide, True), x) if goes_wide(x) else _i0(x, False)
+    if goes_wide(x):
+        return through_f64(lambda wide: _i0(wide, True), x)
+    return _i0_fine(x) if x.format.bits == 64 else _i0(x, False)
