@@ -24,7 +24,7 @@ from .isa.memory import (
     sum_dtype,
 )
 from .matmul import Block, Epilogue, PackedPanels, Stage, each_row_tile, finish
-from .microkernel import SLICE, Panel, Rows, Sums, accumulate, is_one_slice, sum_slices, zero_sums
+from .microkernel import Panel, Rows, Sums, accumulate, is_one_slice, slice_of, sum_slices, zero_sums
 
 if TYPE_CHECKING:
     from .conv import ConvPlan
@@ -97,10 +97,10 @@ class Taps:
         state = [v for row in sums for v in row]
         if self.segments == 1:
             state = segment(0, state)
-        elif self._is_short(begin, end) or not is_one_slice(height, vecs, self.run):
+        elif self._is_short(begin, end, slice_of(isa, height)) or not is_one_slice(isa, height, vecs, self.run):
             state = index.loop(begin, end, 1, state, segment)
         else:
-            count = max(1, round(SLICE / self.run))
+            count = max(1, round(slice_of(isa, height) / self.run))
 
             def some(first: ir.Value, zeros: list[ir.Value]) -> list[ir.Value]:
                 if count == 1:
@@ -110,9 +110,9 @@ class Taps:
             state = sum_slices(isa, sum_dtype(self.x.dtype), (begin, end, count), state, some)
         return [state[i : i + vecs] for i in range(0, len(state), vecs)]
 
-    def _is_short(self, begin: Size, end: Size) -> bool:
+    def _is_short(self, begin: Size, end: Size, length: int) -> bool:
         """Whether these segments together are no longer than a slice of k."""
-        return isinstance(begin, int) and isinstance(end, int) and (end - begin) * self.run <= SLICE + SLICE // 2
+        return isinstance(begin, int) and isinstance(end, int) and (end - begin) * self.run <= length + length // 2
 
     def _pointer(self, start: ir.Value, moved: Size, corner: Coordinates, taps: Sequence[Size]) -> ir.Value:
         pointer = offset_ptr(start, moved, self.x.dtype)

@@ -33,9 +33,11 @@ Sums = list[list[ir.Value]]  # [row][vector]
 # Multiply-adds in flight that keep two units busy over a latency of four cycles.
 _CHAINS = 8
 # Products that one chain of additions takes at most (half as many again where that saves a second chain): its error
-# grows with its length, so that long sums are chains of their own, begun at zero, whose results are added up. The
-# totals spill to the stack meanwhile.
-SLICE = 128
+# grows with its length, so that long sums are chains of their own, begun at zero, whose results are added up. Totals
+# are on the stack meanwhile, which costs 2% in full tiles at 128 and 6% at 64 (Zen 3, 2026-12). Lower tiles have fewer
+# sums to put away, and wait for memory anyway.
+_SLICE = 128
+_SLICE_OF_LOW_TILE = 64
 
 
 @dataclass(frozen=True)
@@ -68,15 +70,15 @@ def zero_sums(isa: Isa, row_count: int, vecs: int, dtype: str) -> Sums:
 def accumulate(isa: Isa, rows: Rows, panel: Panel, k_count: Size, sums: Sums) -> Sums:
     """`sums` plus the product of `rows` and `panel` over k in 0..k_count.
 
-    Summed in f32 where the elements are narrower, slice by slice of k where it is long (see SLICE). A tile with few
+    Summed in f32 where the elements are narrower, slice by slice of k where it is long (see _SLICE). A tile with few
     sums takes several steps of k at once, each into sums of its own, as one chain of additions would wait for itself.
     """
     row_count = len(rows.pointers)
     steps = _steps_at_once(row_count, panel.vecs)
     state = [value for row in sums for value in row]
-    if is_one_slice(row_count, panel.vecs, k_count):
+    if is_one_slice(isa, row_count, panel.vecs, k_count):
         return _fold(_slice(isa, rows, panel, (0, k_count), steps, state), panel.vecs)
-    part = _slice_length(k_count, SLICE * steps)
+    part = _slice_length(k_count, slice_of(isa, row_count) * steps)
     is_whole = isinstance(k_count, int) and k_count % part == 0
 
     def one(start: ir.Value, zeros: list[ir.Value]) -> list[ir.Value]:
@@ -86,9 +88,14 @@ def accumulate(isa: Isa, rows: Rows, panel: Panel, k_count: Size, sums: Sums) ->
     return _fold(sum_slices(isa, sum_dtype(rows.dtype), (0, k_count, part), state, one), panel.vecs)
 
 
-def is_one_slice(row_count: int, vecs: int, k_count: Size) -> bool:
+def slice_of(isa: Isa, row_count: int) -> int:
+    """Products in one chain of additions, in a register tile of so many rows."""
+    return _SLICE if row_count >= isa.tile[0] else _SLICE_OF_LOW_TILE
+
+
+def is_one_slice(isa: Isa, row_count: int, vecs: int, k_count: Size) -> bool:
     """Whether `accumulate` adds such a product to its sums directly."""
-    longest = SLICE * _steps_at_once(row_count, vecs)
+    longest = slice_of(isa, row_count) * _steps_at_once(row_count, vecs)
     return isinstance(k_count, int) and k_count <= longest + longest // 2
 
 
