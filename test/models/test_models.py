@@ -70,9 +70,10 @@ def worst(got: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def test_agrees_with_reference_and_float64(model: zoo.Model, artifacts: Path) -> None:
-    """Errors against float64 are compared over all runs of an output together: of one run, a reference of few elements
-    can be right by luck."""
-    mine_worst, theirs_worst = [0.0] * len(model.outputs[0]), [0.0] * len(model.outputs[0])
+    """Errors against float64 are compared as means over the runs of an output: of one run, or one element, either side can
+    be right by luck, and where a model magnifies rounding (a square root near zero, in silence) either can be far off."""
+    mine_errors: list[list[float]] = [[] for _ in model.outputs[0]]
+    their_errors: list[list[float]] = [[] for _ in model.outputs[0]]
     with mlc.load(artifact_of(model.name, artifacts), threads=THREADS) as compiled:
         for run, (feed, wanted) in enumerate(zip(model.feeds, model.outputs, strict=True)):
             got = flat(compiled(*feed))
@@ -86,11 +87,12 @@ def test_agrees_with_reference_and_float64(model: zoo.Model, artifacts: Path) ->
                 assert worst(mine, theirs) <= RELATIVE_LIMIT, where
                 if model.exact is not None:
                     exact = model.exact[run][index]
-                    mine_worst[index] = max(mine_worst[index], worst(mine, exact))
-                    theirs_worst[index] = max(theirs_worst[index], worst(theirs, exact))
-    for index, (mine_error, theirs_error) in enumerate(zip(mine_worst, theirs_worst, strict=True)):
-        limit = max(2 * theirs_error, LUCK)
-        assert mine_error <= limit, f"{model.name}, output {index}: against float64"
+                    mine_errors[index].append(worst(mine, exact))
+                    their_errors[index].append(worst(theirs, exact))
+    for index, (mine_of_runs, theirs_of_runs) in enumerate(zip(mine_errors, their_errors, strict=True)):
+        if mine_of_runs:
+            limit = max(2 * float(np.mean(theirs_of_runs)), LUCK)
+            assert float(np.mean(mine_of_runs)) <= limit, f"{model.name}, output {index}: against float64"
 
 
 def test_bits_do_not_depend_on_threads(model: zoo.Model, artifacts: Path) -> None:
