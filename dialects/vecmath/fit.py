@@ -76,17 +76,6 @@ def error_of(row: Row, coefficients: list[mp.mpf]) -> float:
     return float(mp.log(worst, 2)) if worst else -999.0
 
 
-def split(value: mp.mpf, bits: int, parts: int) -> list[float]:
-    """`parts` doubles that sum to `value`, all but the last with at most `bits` bits."""
-    found = []
-    for k in range(parts):
-        with mp.workprec(400 if k == parts - 1 else bits):
-            part = +value
-        found.append(float(part))
-        value -= mp.mpf(found[-1])
-    return found
-
-
 def _entry(name: str, precision: str, coefficients: list[float]) -> list[str]:
     """The lines of one entry of the table."""
     text = ", ".join(map(repr, coefficients)) + ("," if len(coefficients) == 1 else "")
