@@ -62,7 +62,7 @@ def _digamma(x: float) -> float:
     if x == 0:
         return math.copysign(math.inf, -x)
     if x < 0:
-        if x == math.floor(x) or math.isinf(x):
+        if math.isinf(x) or x == math.floor(x):
             return math.nan
         fraction = math.fmod(x, 1.0)  # tan has period pi: reduced before the product is rounded
         return _digamma(1.0 - x) - math.pi / math.tan(math.pi * fraction)

@@ -315,7 +315,8 @@ def _fixed_array(info: ValueInfo, value: Any) -> np.ndarray:
         len(info.shape) != array.ndim
         or any(isinstance(s, int) and s != n for s, n in zip(info.shape, array.shape, strict=True))
     ):
-        raise OnnxError(f"the value given for input '{info.name}' has shape {list(array.shape)}; the model takes {list(info.shape)}")
+        shapes = f"{list(array.shape)}; the model takes {list(info.shape)}"
+        raise OnnxError(f"the value given for input '{info.name}' has shape {shapes}")
     return array
 
 
@@ -380,7 +381,8 @@ class _SymbolNames:
             raise OnnxError(f"the model has no dimension '{text}'; it has: {there}")
         low, high = (wanted, wanted) if isinstance(wanted, int) else wanted
         if not 0 <= low <= high <= LARGEST_SIZE:
-            raise OnnxError(f"dimension '{text}' cannot be {low}..{high}: give a size, or a range low..high within 0..2^31-1")
+            wanted_words = "give a size, or a range low..high within 0..2^31-1"
+            raise OnnxError(f"dimension '{text}' cannot be {low}..{high}: {wanted_words}")
         if isinstance(wanted, int):
             self.replaced[name] = wanted
         else:

@@ -70,8 +70,11 @@ def worst(got: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def test_agrees_with_reference_and_float64(model: zoo.Model, artifacts: Path) -> None:
-    """Errors against float64 are compared as means over the runs of an output: of one run, or one element, either side can
-    be right by luck, and where a model magnifies rounding (a square root near zero, in silence) either can be far off."""
+    """Errors against float64 are compared as means over the runs of an output.
+
+    Of one run, or one element, either side can be right by luck, and where a model magnifies rounding (a square root
+    near zero, in silence) either can be far off.
+    """
     mine_errors: list[list[float]] = [[] for _ in model.outputs[0]]
     their_errors: list[list[float]] = [[] for _ in model.outputs[0]]
     with mlc.load(artifact_of(model.name, artifacts), threads=THREADS) as compiled:

@@ -130,7 +130,7 @@ def recipe(entry: Entry) -> str:
 
 
 def is_fresh(folder: Path, entry: Entry) -> bool:
-    """Whether the cache holds the model as the code here would build it; what was built before recipes were noted counts."""
+    """Whether the cache holds the model as the code here would build it."""
     info = folder / "info.json"
     return info.exists() and json.loads(info.read_text()).get("recipe", recipe(entry)) == recipe(entry)
 

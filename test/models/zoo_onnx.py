@@ -86,8 +86,8 @@ _STREAMED_CHUNKS = 24
 def _streamed(file: Path, state_shape: tuple[int, ...], rate: bool, batch: int = 1) -> list[Arrays]:
     """Feeds of consecutive chunks of a voice, with the state that the model itself gave for the chunks before.
 
-    Enough of them that errors against float64 compare: of three runs either side is nearer by luck (2026-12-01: over 24 runs
-    the largest state errors were 6.6e-7 and 6.4e-7, over the last three 4.5e-7 and 1.9e-7).
+    Enough of them that errors against float64 compare: of three runs either side is nearer by luck (2026-12-01: over
+    24 runs the largest state errors were 6.6e-7 and 6.4e-7, over the last three 4.5e-7 and 1.9e-7).
     """
     session = ort_session(file)
     state_index = 2 if [value.name for value in session.get_inputs()][1:2] == ["sr"] else 1
