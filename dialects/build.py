@@ -44,7 +44,8 @@ def irdl_text() -> str:
     lines = ["irdl.dialect @mlc {"]
     for definition in load_ops().values():
         lines.append(f"  irdl.operation @{definition.name} {{")
-        operands, results = [], []
+        operands: list[str] = []
+        results: list[str] = []
         for operand in definition.operands:
             for slot in range(_VARIADIC_SLOTS) if operand.is_variadic else [""]:
                 lines.append(f"    %o{len(operands)} = irdl.any")
@@ -166,7 +167,8 @@ def operands_of(operation: ir.Operation) -> list[Any]:
     segments = list(ir.DenseI32ArrayAttr(operation.attributes[_SEGMENTS])) if _has_segments(definition) else None
     if any(o.is_variadic for o in definition.operands):
         fixed = len(definition.operands) - 1  # the variadic one is last
-        segments = [*segments[:fixed], sum(segments[fixed:])]
+        counts = segments or []
+        segments = [*counts[:fixed], sum(counts[fixed:])]
     return group_operands(definition, list(operation.operands), segments)
 
 

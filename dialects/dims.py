@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Iterable, Mapping
-from functools import lru_cache, reduce
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import TypeAlias
 
 Size: TypeAlias = "int | Dim"
@@ -132,7 +132,7 @@ class Dim:
         return mod(other, self)
 
     def __pow__(self, exponent: int) -> Size:
-        return reduce(lambda a, b: a * b, [self] * exponent, 1)
+        return product([self] * exponent)
 
 
 def _term_key(item: tuple[tuple[Atom, ...], int]) -> tuple:
@@ -218,7 +218,7 @@ def ceildiv(a: Size, b: Size) -> Size:
 
 
 def _extreme(kind: str, sizes: tuple[Size, ...]) -> Size:
-    pick = max if kind == "max" else min
+    pick: Callable[..., int] = max if kind == "max" else min
     constants = [s for s in sizes if isinstance(s, int)]
     others = sorted({s for s in sizes if isinstance(s, Dim)}, key=str)
     if not others:
@@ -247,7 +247,10 @@ def minimum(*sizes: Size) -> Size:
 
 
 def product(sizes: Iterable[Size]) -> Size:
-    return reduce(lambda a, b: a * b, sizes, 1)
+    result: Size = 1
+    for size in sizes:
+        result = result * size
+    return result
 
 
 def _fold(size: Size, leaf) -> Size:
@@ -267,7 +270,7 @@ def _fold(size: Size, leaf) -> Size:
     return total
 
 
-_APPLY = {"//": floordiv, "%": mod, "max": maximum, "min": minimum}
+_APPLY: dict[str, Callable[..., Size]] = {"//": floordiv, "%": mod, "max": maximum, "min": minimum}
 
 
 def substitute(size: Size, values: Mapping[str, Size]) -> Size:
@@ -290,7 +293,7 @@ def evaluate(size: Size, values: Mapping[str, int]) -> int:
     return total
 
 
-_NUMERIC = {"//": operator.floordiv, "%": operator.mod, "max": max, "min": min}
+_NUMERIC: dict[str, Callable[[int, int], int]] = {"//": operator.floordiv, "%": operator.mod, "max": max, "min": min}
 
 
 def symbols(size: Size) -> list[str]:
@@ -351,11 +354,11 @@ def parse(text: str) -> Size:
         raise ValueError(f"'{text}' is no size expression") from error
 
 
-_BINARY = {
+_BINARY: dict[type, Callable[..., Size]] = {
     ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
     ast.FloorDiv: floordiv, ast.Mod: mod, ast.Pow: lambda a, b: a**b,
 }
-_CALLS = {
+_CALLS: dict[str, Callable[..., Size]] = {
     "max": maximum, "Max": maximum, "min": minimum, "Min": minimum, "Mod": mod, "PythonMod": mod,
     "FloorDiv": floordiv, "CleanDiv": floordiv, "CeilDiv": ceildiv,
 }

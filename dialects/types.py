@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -39,7 +39,7 @@ class DType:
         return self.kind == "f" and self.bits < 32
 
 
-def _dtype(name: str, kind: str, bits: int, numpy: object, mlir: str) -> tuple[str, DType]:
+def _dtype(name: str, kind: str, bits: int, numpy: Any, mlir: str) -> tuple[str, DType]:
     return name, DType(name, kind, bits, np.dtype(numpy), mlir)
 
 

@@ -112,7 +112,7 @@ def view_strided(operation: ir.Operation, view: Strided) -> Strided | None:
         kept = [0 if a == 1 and b != 1 else s for a, b, s in zip(old, new[lead:], view.strides, strict=True)]
         return Strided(view.offset, (0,) * lead + tuple(kept))
     offset = view.offset
-    strides = []
+    strides: list[Size] = []
     for start, step, stride in zip(attrs["starts"], attrs["steps"], view.strides, strict=True):
         offset, strides = offset + start * stride, [*strides, stride * step]
     return Strided(offset, tuple(strides))
@@ -130,11 +130,12 @@ def strided_through(value: ir.Value, is_buffer) -> tuple[ir.Value, Strided] | No
             return None
         chain.append(owner.operation)
         value = owner.operation.operands[0]
-    view: Strided | None = contiguous(type_of(value).shape)
+    view = contiguous(type_of(value).shape)
     for operation in reversed(chain):
-        view = view_strided(operation, view)
-        if view is None:
+        seen = view_strided(operation, view)
+        if seen is None:
             return None
+        view = seen
     return value, view
 
 
@@ -159,7 +160,7 @@ def strides_before(value: ir.Value, last: ir.Value) -> Strided | None:
         return after
     if operation.name == "mlc.transpose":
         perm = attrs_of(operation)["perm"]
-        strides = [0] * len(perm)
+        strides: list[Size] = [0] * len(perm)
         for position, source in enumerate(perm):
             strides[source] = after.strides[position]
         return Strided(after.offset, tuple(strides))

@@ -88,12 +88,12 @@ def _compared(b: AtenBuilder, rows: Any, columns: Any, diagonal: Any, comparison
 
 @row("aten.tril")
 def tril(b: AtenBuilder, x: Any, diagonal: Any = 0) -> Any:
-    return b.where(_compared(b, *x.shape[-2:], diagonal, "le"), x, 0, x.dtype)
+    return b.where(_compared(b, x.shape[-2], x.shape[-1], diagonal, "le"), x, 0, x.dtype)
 
 
 @row("aten.triu")
 def triu(b: AtenBuilder, x: Any, diagonal: Any = 0) -> Any:
-    return b.where(_compared(b, *x.shape[-2:], diagonal, "ge"), x, 0, x.dtype)
+    return b.where(_compared(b, x.shape[-2], x.shape[-1], diagonal, "ge"), x, 0, x.dtype)
 
 
 @row("aten.tril_indices", "aten.triu_indices")

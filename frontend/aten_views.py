@@ -171,7 +171,8 @@ def _region(
         start = args[1] if not isinstance(args[1], int) or args[1] >= 0 else old.shape[axis] + args[1]
         return axis, start, start + 1, 1, True
     if base == "slice":
-        dim, start, end, step = [*args, *[0, None, None, 1][len(args) :]]
+        defaults: list[Any] = [0, None, None, 1]
+        dim, start, end, step = (*args, *defaults[len(args) :])
         return builder.axis(old, dim), start, end, step, False
     if base == "narrow":
         return builder.axis(old, args[0]), args[1], args[1] + args[2], 1, False

@@ -57,7 +57,7 @@ def _parse_options(cls: type, name: str, text: str) -> dict[str, Any]:
         key, _, value = part.partition("=")
         if key not in known:
             raise PassError(f"pass '{name}' has no option '{key}'; it has: {', '.join(known) or 'none'}")
-        kind = type(known[key].default)
+        kind: Any = type(known[key].default)
         options[known[key].name] = value in ("true", "1") if kind is bool else kind(value)
     return options
 

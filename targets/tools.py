@@ -41,5 +41,6 @@ def start_tool(arguments: Sequence[str]) -> subprocess.Popen:
 def finish_tool(process: subprocess.Popen) -> None:
     _, errors = process.communicate()
     if process.returncode:
-        command = " ".join(str(a) for a in process.args)
+        words = process.args if isinstance(process.args, list) else [process.args]
+        command = " ".join(str(word) for word in words)
         raise ToolError(f"exit code {process.returncode} from: {command}\n{errors.decode(errors='replace')[-4000:]}")

@@ -82,7 +82,7 @@ def _random(model: Model, names: Sequence[str], seed: int, sizes: Mapping[str, i
             continue
         if any(d is None for d in info.dims):
             raise InputError(f"input '{info.name}' has a computed size; give it as --input {info.name}=FILE.npy")
-        shape = [values[d] if isinstance(d, str) else d for d in info.dims]
+        shape = [values[d] if isinstance(d, str) else int(d or 0) for d in info.dims]
         dtype = numpy_dtype(info.dtype)
         is_float = info.dtype.startswith(("f", "bf"))
         drawn = generator.standard_normal(shape) if is_float else generator.integers(0, 2, shape)

@@ -94,9 +94,12 @@ def compile_cpu(
         launches, reports = _launches(module, lowered, weights)
         symbols = symbol_ranges(module)
         shape = program_shape(_function(module, "forward"), symbols)
-        _add_module(builder, "program", lambda target: (
-            emit_plan(target, shape), emit_forward(target, list(symbols), launches)
-        ))
+
+        def emit_program(target: ir.Module) -> None:
+            emit_plan(target, shape)
+            emit_forward(target, list(symbols), launches)
+
+        _add_module(builder, "program", emit_program)
         builder.add_ir("header", header_ir(max(len(launches), 1), len(symbols), 65536))
         builder.add_support()
         image = builder.link_image()
@@ -170,7 +173,8 @@ def _launches(module: ir.Module, lowered: Mapping[str, LoweredKernel], weights: 
     outputs = {v: i for i, v in enumerate(operations[-1].operands)}
     places: dict[ir.Value, tuple] = {a: ("input", i) for i, a in enumerate(block.arguments)}
     names: dict[ir.Value, str] = {}
-    launches, reports = [], []
+    launches: list[Launch] = []
+    reports: list[KernelReport] = []
     for op in operations[:-1]:
         if op.name == "mlc.weight":
             names[op.results[0]] = attrs_of(op)["name"]

@@ -45,7 +45,7 @@ def strided_operand(k: Kernel, value: ir.Value) -> StridedBuffer:
 
 def strided_memory(k: Kernel, buffer: Buffer) -> StridedBuffer:
     return StridedBuffer(
-        buffer.pointer, buffer.dtype, k.size(buffer.view.offset), [k.size(s) for s in buffer.view.strides]
+        buffer.pointer, buffer.dtype, k.size(buffer.view.offset), tuple(k.size(s) for s in buffer.view.strides)
     )
 
 
@@ -139,14 +139,14 @@ def _emit_matmul(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Valu
     space = epilogue_space(k, body, hero, may_merge=bool(rows_merge))
     if space.is_merged:
         sizes = ((), dims.product(result.shape[:-1]), n, k_size)
-        a = StridedBuffer(a.ptr, a.dtype, a.offset, list(a.strides[-2:]))
+        a = StridedBuffer(a.ptr, a.dtype, a.offset, tuple(a.strides[-2:]))
     else:
         sizes = (batch, result.shape[-2], n, k_size)
         a = _broadcast_batch(a, type_of(a_value).shape, batch)
     b = _broadcast_b(b, b_shape, sizes[0])
     epilogue = make_epilogue(k, space, hero)
-    numbers = MatmulSizes(tuple(k.size(s) for s in sizes[0]), *(k.size(s) for s in sizes[1:]))
     known = MatmulSizes(*sizes)
+    numbers = MatmulSizes(tuple(map(k.size, known.batch)), k.size(known.m), k.size(known.n), k.size(known.k))
     is_packed = isinstance(b, PackedPanels)
     plan = plan_matmul(k.isa, numbers, a.dtype, PLANNED_THREADS, is_packed, _is_long(body, hero))
     emit_matmul(k.isa, plan, numbers, a, b, epilogue, begin, end)
@@ -166,7 +166,7 @@ def _is_long(body: KernelBody, hero: ir.Operation) -> bool:
 def _swapped(buffer: StridedBuffer) -> StridedBuffer:
     strides = list(buffer.strides)
     strides[-1], strides[-2] = strides[-2], strides[-1]
-    return StridedBuffer(buffer.ptr, buffer.dtype, buffer.offset, strides)
+    return StridedBuffer(buffer.ptr, buffer.dtype, buffer.offset, tuple(strides))
 
 
 def _panels(k: Kernel, value: ir.Value, is_transposed: bool) -> StridedBuffer | PackedPanels:
@@ -199,7 +199,7 @@ def _broadcast_batch(buffer: StridedBuffer, shape: Sequence[Size], batch: Sequen
     own = list(buffer.strides[:-2])
     own = [0 if s == 1 else stride for s, stride in zip(shape[:-2], own, strict=True)]
     lead = [0] * (len(batch) - len(own))
-    return StridedBuffer(buffer.ptr, buffer.dtype, buffer.offset, [*lead, *own, *buffer.strides[-2:]])
+    return StridedBuffer(buffer.ptr, buffer.dtype, buffer.offset, (*lead, *own, *buffer.strides[-2:]))
 
 
 def _broadcast_b(b: StridedBuffer | PackedPanels, shape: Sequence[Size], batch: Sequence[Size]):
@@ -217,7 +217,7 @@ def _emit_conv(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value,
         k.size(known.batch), known.groups, known.channels, known.outputs, tuple(k.size(s) for s in known.input),
         tuple(k.size(s) for s in known.output), known.kernel, known.strides, known.pads_low, known.dilations,
     )
-    x = _tupled(strided_operand(k, x_value))
+    x = strided_operand(k, x_value)
     plan = plan_conv(k.isa, sizes, x.dtype, x.strides, PLANNED_THREADS, _is_long(body, hero))
     if w_value not in k.packed:
         raise EmitError(f"{hero.name}: its weight is not packed ({hero.location})")
@@ -261,10 +261,9 @@ def _emit_attention(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.V
             batch, q_shape[-3], k_shape[-3], number(q_shape[-2]), number(k_shape[-2]), q_shape[-1], v_shape[-1]
         )
 
-    q, keys, values = (_tupled(strided_operand(k, x)) for x in (q_value, k_value, v_value))
+    q, keys, values = (strided_operand(k, x) for x in (q_value, k_value, v_value))
     mask = None if mask_value is None else AttentionMask(_broadcast_mask(k, mask_value, (*q_shape[:-1], k_shape[-2])))
-    varies = mask is not None and not mask.is_one_row
-    plan = plan_attention(k.isa, sizes_of(k.size), q.dtype, mask.dtype if varies else None, attrs["is_causal"])
+    plan = plan_attention(k.isa, sizes_of(k.size), q.dtype, mask.dtype if mask is not None and not mask.is_one_row else None, attrs["is_causal"])
     space = epilogue_space(k, body, hero, may_merge=False)
     emit_attention(
         k.isa, plan, sizes_of(k.size), q, keys, values, attrs["scale"], make_epilogue(k, space, hero), begin, end, mask,
@@ -273,10 +272,6 @@ def _emit_attention(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.V
     known = sizes_of(lambda size: size)
     rows = dims.ceildiv(known.heads // known.groups if plan.folds_heads else known.queries, plan.tile_queries)
     return dims.product(known.batch) * (known.groups if plan.folds_heads else known.heads) * rows
-
-
-def _tupled(buffer: StridedBuffer) -> StridedBuffer:
-    return StridedBuffer(buffer.ptr, buffer.dtype, buffer.offset, tuple(buffer.strides))
 
 
 def _broadcast_mask(k: Kernel, value: ir.Value, scores: Sequence[Size]) -> StridedBuffer:

@@ -97,7 +97,7 @@ def emit_lanes(k: Kernel, start: Number, stop: Number, body: Callable[[Ix], None
     `is_whole`: the length is known to be a multiple of the lanes.
     """
     if not k.lanes:
-        k.for_(start, stop, 1, [], lambda i, _: body(Ix(k, i)) or [])
+        k.for_(start, stop, 1, [], lambda i, _: body(Ix(k, i)))
         return
     step = k.lanes
     length = k.arith.sub(stop, start)
@@ -105,7 +105,7 @@ def emit_lanes(k: Kernel, start: Number, stop: Number, body: Callable[[Ix], None
         is_whole = True
     full = stop if is_whole else k.arith.add(start, k.arith.sub(length, k.arith.mod(length, step)))
     if not isinstance(full, int) or full > (start if isinstance(start, int) else -1):
-        k.for_(start, full, step, [], lambda i, _: body(Ix(k, i, 1)) or [])
+        k.for_(start, full, step, [], lambda i, _: body(Ix(k, i, 1)))
     if not is_whole:
         emit_tail(k, full, stop, body)
 
@@ -159,7 +159,7 @@ def emit_pointwise(k: Kernel, body: KernelBody, begin: ir.Value, end: ir.Value) 
 
 
 def for_tiles(k: Kernel, begin: ir.Value, end: ir.Value, body: Callable[[ir.Value], None]) -> None:
-    k.for_(begin, end, 1, [], lambda tile, _: body(tile) or [])
+    k.for_(begin, end, 1, [], lambda tile, _: body(tile))
 
 
 def coalesced_shapes(body: KernelBody, rank_kept: int | None = None) -> dict[ir.Value, tuple[Size, ...]]:
@@ -212,7 +212,7 @@ def emit_rows(k: Kernel, body: KernelBody, begin: ir.Value, end: ir.Value) -> Si
         for n, reduction in enumerate(reductions):
             is_kept = slot.keeps(n)
             scalar = _reduce_row(k, space, reduction, outer, slot if is_kept else None)
-            k.bound[reduction.results[0]] = lambda index, scalar=scalar: scalar
+            k.bound[reduction.results[0]] = _always(scalar)
             if is_kept:
                 slot.hold(passes[n])
         _store_row(k, space, stored, target, outer)
@@ -377,6 +377,10 @@ def _row_target(k: Kernel, body: KernelBody) -> tuple[ir.Value, Buffer]:
     return inside, Buffer(buffer.pointer, buffer.dtype, view)
 
 
+def _always(scalar: Val) -> Callable[[list[Ix]], Val]:
+    return lambda _: scalar
+
+
 def _store_row(k: Kernel, space: RowSpace, inside: ir.Value, target: Buffer, outer: list[Ix]) -> None:
     shape = k.shape(inside)
     rank = len(space.rows) + len(space.columns)
@@ -387,7 +391,7 @@ def _store_row(k: Kernel, space: RowSpace, inside: ir.Value, target: Buffer, out
 
     def nest(sizes: Sequence[Size], leading: list[Ix]) -> None:
         if len(sizes) > 1:
-            k.loop(sizes[0], [], lambda i, _: nest(sizes[1:], [*leading, i]) or [])
+            k.loop(sizes[0], [], lambda i, _: nest(sizes[1:], [*leading, i]))
             return
         emit_lanes(k, 0, k.size(sizes[0]), lambda i: k.store(target, [*leading, i], k.read(inside, [*leading, i])))
 

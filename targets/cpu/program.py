@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from mlc.dialects import dims
 from mlc.dialects.build import type_of
@@ -116,7 +117,7 @@ class _Emitter:
     def finish(self) -> None:
         cf.br([arith.constant(ir.IntegerType.get_signless(32), 0)], self.exit)
 
-    def __enter__(self) -> _Emitter:
+    def __enter__(self) -> Self:
         self.point.__enter__()
         return self
 
