@@ -263,7 +263,8 @@ def _emit_attention(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.V
 
     q, keys, values = (strided_operand(k, x) for x in (q_value, k_value, v_value))
     mask = None if mask_value is None else AttentionMask(_broadcast_mask(k, mask_value, (*q_shape[:-1], k_shape[-2])))
-    plan = plan_attention(k.isa, sizes_of(k.size), q.dtype, mask.dtype if mask is not None and not mask.is_one_row else None, attrs["is_causal"])
+    mask_dtype = mask.dtype if mask is not None and not mask.is_one_row else None
+    plan = plan_attention(k.isa, sizes_of(k.size), q.dtype, mask_dtype, attrs["is_causal"])
     space = epilogue_space(k, body, hero, may_merge=False)
     emit_attention(
         k.isa, plan, sizes_of(k.size), q, keys, values, attrs["scale"], make_epilogue(k, space, hero), begin, end, mask,
