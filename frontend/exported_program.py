@@ -37,8 +37,6 @@ _UNBOUNDED = 1 << 60
 
 def read_exported_program(program: torch.export.ExportedProgram) -> Program:
     """The record of an exported program; weights are views of its tensors."""
-    from torch.utils._pytree import treespec_dumps
-
     reader = _GraphReader(program.graph_module)
     graph = reader.read()
     signature = program.graph_signature
@@ -52,11 +50,27 @@ def read_exported_program(program: torch.export.ExportedProgram) -> Program:
     symbols = {str(symbol): _limits(limits) for symbol, limits in program.range_constraints.items()}
     result = Program("exported program", graph, inputs, outputs, symbols, weights)
     if program.call_spec.in_spec is not None:
-        passed = tree_of(json.loads(treespec_dumps(program.call_spec.in_spec))[1], {})
+        passed = tree_of(_spec_json(program.call_spec.in_spec), {})
         called = next((e.signature for e in program.module_call_graph if e.fqn == ""), None)
         result.input_tree = call_tree(passed, getattr(called, "forward_arg_names", None), inputs)
-        result.output_tree = tree_of(json.loads(treespec_dumps(program.call_spec.out_spec))[1], {})
+        result.output_tree = tree_of(_spec_json(program.call_spec.out_spec), {})
     return result
+
+
+def _spec_json(spec: Any) -> dict[str, Any]:
+    """A pytree spec as torch's own JSON has it; tuples that torch cannot name (topk's, sort's) are plain tuples."""
+    from torch.utils._pytree import treespec_dumps
+
+    try:
+        found: dict[str, Any] = json.loads(treespec_dumps(spec))[1]
+    except NotImplementedError:
+        if spec.is_leaf():
+            return {"type": None}
+        context = list(spec.context) if issubclass(spec.type, dict) else None
+        children = [_spec_json(child) for child in spec.children()]
+        name = f"{spec.type.__module__}.{spec.type.__qualname__}"
+        return {"type": name, "context": context, "children_spec": children}
+    return found
 
 
 def _dtype_name(dtype: torch.dtype) -> str:
