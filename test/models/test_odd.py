@@ -1,4 +1,4 @@
-"""Small models that users bring: odd signatures, types, layers. Each is compiled from memory and compared with PyTorch."""
+"""Small models that users bring: odd signatures, types and layers, compiled from memory and compared with PyTorch."""
 
 from __future__ import annotations
 
