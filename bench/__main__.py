@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for variable in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
         os.environ.pop(variable, None)
     plan = Plan(args.rounds, args.turn, args.rest, args.realtime)
-    names = args.workloads or list(workloads.DEFAULT)
+    names = [name for word in args.workloads or ("models", "kernels") for name in workloads.SETS.get(word, (word,))]
     unknown = [name for name in names if name not in workloads.WORKLOADS]
     unknown += [name for name in args.peers if name not in peers.PEERS]
     if unknown:
@@ -90,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
         return [int(word) for word in words(text)]
 
     parser = argparse.ArgumentParser(prog="python -m bench", description="The same work on mlc and on its peers.")
-    parser.add_argument("workloads", nargs="*", help=f"default: {' '.join(workloads.DEFAULT)}")
+    parser.add_argument(
+        "workloads", nargs="*", help=f"names, or sets of {'|'.join(workloads.SETS)}; default: models kernels"
+    )
     parser.add_argument("--peers", type=words, default=list(peers.DEFAULT), help=f"of {','.join(peers.PEERS)}")
     parser.add_argument("--threads", type=numbers, default=[1, 2], help="thread counts, such as 1,2")
     parser.add_argument("--rounds", type=int, default=8, help="turns of each peer")

@@ -1,4 +1,4 @@
-"""What the machine can do at most, measured in the run itself: FMA peak and memory read rate."""
+"""What the machine can do at most, measured in the run itself: FMA peak, memory read and copy rates."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Limits:
 
     gflops: float
     gbytes: float
+    copy_gbytes: float
     vector_bits: int
 
 

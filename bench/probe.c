@@ -1,4 +1,4 @@
-/* What this machine can do: float32 FMA rate and memory read rate on a number of threads, as one line of JSON.
+/* What this machine can do: float32 FMA rate, memory read and copy rates on a number of threads, as one line of JSON.
  * Usage: probe THREADS SECONDS. Built for one vector length (VECTOR_BYTES) and one instruction set at a time. */
 #include <pthread.h>
 #include <stdint.h>
@@ -31,6 +31,7 @@ static double part_seconds;
 typedef struct lane_result {
   double flops;
   double bytes;
+  double copied;
 } lane_result;
 
 static double now(void) {
@@ -80,6 +81,23 @@ static double read_rate(const vec *buffer) {
   return best;
 }
 
+/* Bytes read plus bytes written a second, by stores that go past the caches where the compiler has them: what an
+ * elementwise kernel over large tensors can reach at most. */
+static double copy_rate(vec *buffer) {
+  const size_t half = BUFFER_BYTES / 2, count = half / sizeof(vec);
+  vec *target = buffer + count;
+  double best = 0, end = now() + part_seconds;
+  do {
+    double start = now();
+    for (size_t i = 0; i + 4 <= count; i += 4)
+      for (size_t k = 0; k < 4; ++k) __builtin_nontemporal_store(buffer[i + k], target + i + k);
+    double rate = 2.0 * (double)half / (now() - start);
+    __asm__ volatile("" : : "r"(target) : "memory");
+    if (rate > best) best = rate;
+  } while (now() < end);
+  return best;
+}
+
 static void *work(void *argument) {
   lane_result *result = argument;
   float *buffer = aligned_alloc(64, BUFFER_BYTES);
@@ -89,6 +107,8 @@ static void *work(void *argument) {
   result->flops = fma_rate();
   pthread_barrier_wait(&barrier);
   result->bytes = read_rate((const vec *)buffer);
+  pthread_barrier_wait(&barrier);
+  result->copied = copy_rate((vec *)buffer);
   free(buffer);
   return result;
 }
@@ -101,14 +121,16 @@ int main(int argc, char **argv) {
   static lane_result results[THREADS_MAX];
   for (int i = 0; i < threads; ++i)
     if (pthread_create(&handles[i], NULL, work, &results[i])) return 2;
-  double flops = 0, bytes = 0;
+  double flops = 0, bytes = 0, copied = 0;
   for (int i = 0; i < threads; ++i) {
     void *done = NULL;
     pthread_join(handles[i], &done);
     if (!done) return 2;
     flops += results[i].flops;
     bytes += results[i].bytes;
+    copied += results[i].copied;
   }
-  printf("{\"gflops\": %.2f, \"gbytes\": %.2f, \"vector_bits\": %d}\n", flops * 1e-9, bytes * 1e-9, VECTOR_BYTES * 8);
+  printf("{\"gflops\": %.2f, \"gbytes\": %.2f, \"copy_gbytes\": %.2f, \"vector_bits\": %d}\n", flops * 1e-9, bytes * 1e-9,
+         copied * 1e-9, VECTOR_BYTES * 8);
   return 0;
 }

@@ -41,6 +41,7 @@ class Outcome:
     gflop: float | None
     peak_gflops: float | None
     read_gbytes: float | None
+    copy_gbytes: float | None
     timings: list[Timing]
 
     def as_dict(self) -> dict[str, Any]:
@@ -61,7 +62,8 @@ class _Worker:
     """A peer's process. Answers are awaited: never do two peers run at once."""
 
     def __init__(self, peer: str, workload: str, threads: int, artifacts: Path, plan: Plan) -> None:
-        environment = {**os.environ, "MLC_BENCH_ARTIFACTS": str(artifacts), "PYTHONPATH": _python_path()}
+        counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+        environment = {**os.environ, **counts, "MLC_BENCH_ARTIFACTS": str(artifacts), "PYTHONPATH": _python_path()}
         command = [sys.executable, "-m", "bench.worker", peer, workload, str(threads)]
         if plan.realtime and shutil.which("chrt"):
             command = ["chrt", "-r", "1", *command]
@@ -133,6 +135,7 @@ def run_workload(
         None if operations is None else operations * 1e-9,
         max((one.gflops for one in limits), default=None),
         max((one.gbytes for one in limits), default=None),
+        max((one.copy_gbytes for one in limits), default=None),
         [worker.timing for worker in workers],
     )
 

@@ -22,16 +22,14 @@ MIN_RUNS = 3
 def main() -> None:
     name, workload_name, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
     reply = _reply_channel()
-    # Before numpy, torch or an OpenMP runtime of any peer starts its threads.
-    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
     from bench.peers import PEERS, NotHereError, reference
     from bench.workloads import WORKLOADS
 
     workload = WORKLOADS[workload_name]
     try:
         start = time.perf_counter()
-        run = PEERS[name](workload, threads)
-        outputs = flat(run())
+        prepared = PEERS[name](workload, threads)
+        outputs = flat(prepared.read(prepared.run()))
         load_s = time.perf_counter() - start
     except NotHereError as reason:
         return reply({"skipped": str(reason)})
@@ -39,7 +37,7 @@ def main() -> None:
         return reply({"failed": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"})
     reply({"ready": True, "error": worst_error(outputs, reference(workload)), "load_s": load_s})
     for line in sys.stdin:
-        reply(measure(run, float(line)))
+        reply(measure(prepared.run, float(line)))
 
 
 def measure(run: Callable[[], Any], seconds: float) -> dict[str, int]:

@@ -29,15 +29,50 @@ class Workload:
         return main
 
 
+def _pair(name: str) -> Workload:
+    return Workload(name, f"bench_{name}", f"bench_{name}_onnx")
+
+
+# The rows of docs/performance.md: random weights, sizes that are compared in the field.
+MODELS = (
+    "mlp",
+    "resnet50",
+    "resnet50_b8",
+    "mobilenetv2",
+    "bert_base",
+    "minilm",
+    "vit_b16",
+    "gpt2_prefill",
+    "gpt2_decode",
+    "llama4",
+    "smollm2_prefill",
+)
+KERNELS = (
+    "gemm_512",
+    "gemm_1024",
+    "gemm_2048",
+    "gemm_384x3072x768",
+    "linear_384x3072x768",
+    "attention_512",
+    "attention_2048",
+    "attention_2048_causal",
+    "attention_2048_window",
+    "conv3x3_64_56",
+    "dwconv3x3_144_56",
+    "softmax_4096x1024",
+    "layernorm_4096x768",
+    "gelu_4m",
+)
 WORKLOADS = {
     row.name: row
     for row in (
-        Workload("resnet50", "resnet50", "resnet50_onnx"),
+        *map(_pair, (*MODELS, *KERNELS)),
+        Workload("resnet50_zoo", "resnet50", "resnet50_onnx"),
         Workload("efficientnet_lite0", "efficientnet_lite0", "efficientnet_lite0_onnx"),
-        Workload("mobilenet_v2", "mobilenet_v2", "mobilenet_v2_onnx", feed_index=1),
-        Workload("minilm_128", "minilm_128", "minilm_onnx"),
+        Workload("mobilenet_v2_zoo", "mobilenet_v2", "mobilenet_v2_onnx", feed_index=1),
+        Workload("minilm_zoo", "minilm_128", "minilm_onnx"),
         Workload("minilm_batch8", "minilm", "minilm_onnx", feed_index=2),
-        Workload("vit_b16", "vit_b16", "vit_b16_onnx"),
+        Workload("vit_b16_zoo", "vit_b16", "vit_b16_onnx"),
         Workload("gpt2_prefill_64", "gpt2_small", "gpt2_small_onnx", feed_index=2),
         Workload("smollm2_prefill_61", "smollm2_prefill", None, feed_index=2),
         Workload("crepe_full", "crepe_full", "crepe_full_onnx"),
@@ -50,7 +85,11 @@ WORKLOADS = {
         Workload("oww_embedding", None, "oww_embedding"),
     )
 }
-DEFAULT = ("resnet50", "mobilenet_v2", "minilm_128", "vit_b16", "gpt2_prefill_64", "crepe_full", "ocr_detect", "magika")
+SETS = {
+    "models": MODELS,
+    "kernels": KERNELS,
+    "zoo": tuple(name for name in WORKLOADS if name not in (*MODELS, *KERNELS)),
+}
 
 
 def zoo_model(name: str) -> Any:

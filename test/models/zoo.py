@@ -98,6 +98,7 @@ def cache_dir() -> Path:
 def entries() -> dict[str, Entry]:
     """Every model by name, whether or not it can be built here."""
     import zoo_audio  # noqa: F401  (registers)
+    import zoo_bench  # noqa: F401
     import zoo_onnx  # noqa: F401
     import zoo_tiny  # noqa: F401
     import zoo_torch  # noqa: F401
