@@ -101,19 +101,39 @@ def flex_attention(scope: Scope, args: list[Any]) -> Any:
         places.append(b.reshape(b.iota(size, "i32"), [size if i == axis else 1 for i in range(4)]))
     [mask] = scope.inline(mask_mod, [*places, *(mask_captures or [])], is_elementwise=True)
     mask = _of_rank_4(b, b.cast(mask, "bool"))
+    found = None
     bias = _added_bias(scope, score_mod, places, score_captures or [])
     if bias is not None:
-        if is_zero(bias):
-            return b.op("attention", query, key, value, mask, scale=float(scale), is_causal=False), None, None
-        combined = b.where(mask, _of_rank_4(b, b.cast(bias, query.dtype)), -math.inf, query.dtype)
-        return b.op("attention", query, key, value, combined, scale=float(scale), is_causal=False), None, None
+        visible = mask
+        if not is_zero(bias):
+            visible = b.where(mask, _of_rank_4(b, b.cast(bias, query.dtype)), -math.inf, query.dtype)
+        found = b.op("attention", query, key, value, visible, scale=float(scale), is_causal=False)
+    wanted = [bool((args[6] or {}).get(name)) for name in ("OUTPUT_LOGSUMEXP", "OUTPUT_MAX")]
+    if found is not None and not any(wanted):
+        return found, None, None
     key, value = (_all_heads(b, x, shape[1]) for x in (key, value))
     scores = b.mul(b.op("matmul", query, key, transpose_b=True), float(scale), query.dtype)
     [scores] = scope.inline(score_mod, [scores, *places, *(score_captures or [])], is_elementwise=True)
     scores = b.where(mask, b.expand(b.cast(scores, query.dtype), shape), -math.inf, query.dtype)
-    # A row with nothing visible gives NaN, which the mask turns into zeros.
-    weights = b.where(mask, b.op("softmax", scores, axis=3), 0, query.dtype)
-    return b.op("matmul", weights, value), None, None
+    if found is None:
+        # A row with nothing visible gives NaN, which the mask turns into zeros.
+        weights = b.where(mask, b.op("softmax", scores, axis=3), 0, query.dtype)
+        found = b.op("matmul", weights, value)
+    return found, *_score_statistics(b, scores, *wanted)
+
+
+def _score_statistics(b: AtenBuilder, scores: Any, has_logsumexp: bool, has_max: bool) -> tuple[Any, Any]:
+    """Logarithm to base 2 of the sum of exponentials of each row, and its largest score; None where not wanted."""
+    if not has_logsumexp and not has_max:
+        return None, None
+    peak = b.op("max", scores, axes=[3], keepdims=False)
+    if not has_logsumexp:
+        return None, peak
+    finite = b.where(b.op("eq", peak, b.scalar(-math.inf, peak.dtype)), 0, peak, peak.dtype)
+    shifted = b.op("exp", b.sub(scores, b.unsqueeze(finite, 3), scores.dtype))
+    total = b.op("log", b.op("sum", shifted, axes=[3], keepdims=False))
+    logsumexp = b.mul(b.op("add", total, finite), 1 / math.log(2), peak.dtype)
+    return logsumexp, peak if has_max else None
 
 
 class _Zero:

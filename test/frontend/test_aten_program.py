@@ -105,6 +105,7 @@ class Flex(torch.nn.Module):
             flex_attention(q, k, v, lambda s, b, h, i, j: s + slopes[h] * (j - i), window, enable_gqa=True),
             flex_attention(q, k, v, lambda s, b, h, i, j: 20 * torch.tanh(s / 20), window, enable_gqa=True),
             flex_attention(q, k, v, enable_gqa=True),
+            *flex_attention(q, k, v, lambda s, b, h, i, j: s * 2, window, enable_gqa=True, return_lse=True),
         )
 
 
