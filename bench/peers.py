@@ -54,15 +54,23 @@ def torch_peer(workload: Workload, thread_count: int) -> Prepared:
         raise NotHereError("published as ONNX only")
     torch = _package("torch")
     torch.set_num_threads(thread_count)
-    model = zoo_model(workload.pt2)
-    module = torch.export.load(str(model.path)).module()
-    feed = [torch.from_numpy(array) for array in model.feeds[workload.feed_index]]
+    module = _torch_module(workload)
+    feed = [torch.from_numpy(array) for array in _feed(workload)]
 
     def run() -> Any:
         with torch.inference_mode():
             return module(*feed)
 
     return Prepared(run)
+
+
+def _torch_module(workload: Workload) -> Any:
+    torch = _package("torch")
+    if workload.source:
+        import zoo_bench
+
+        return zoo_bench.make(workload.source)[0]
+    return torch.export.load(str(zoo_model(workload.pt2 or "").path)).module()
 
 
 def compiled_torch_peer(workload: Workload, thread_count: int) -> Prepared:
@@ -74,9 +82,8 @@ def compiled_torch_peer(workload: Workload, thread_count: int) -> Prepared:
     import torch._inductor.config as config
 
     config.freezing = True
-    model = zoo_model(workload.pt2)
-    module = torch.compile(torch.export.load(str(model.path)).module())
-    feed = [torch.from_numpy(array) for array in model.feeds[workload.feed_index]]
+    module = torch.compile(_torch_module(workload))
+    feed = [torch.from_numpy(array) for array in _feed(workload)]
 
     def run() -> Any:
         with torch.no_grad():
@@ -168,7 +175,7 @@ def iree_peer(workload: Workload, thread_count: int) -> Prepared:
     if workload.onnx is None:
         raise NotHereError("no ONNX file of it in the zoo")
     runtime = _package("iree.runtime")
-    module = _iree_module(workload)
+    module = iree_module(workload)
     if thread_count > 1:
         # Its default worker stack is smaller than what some of its functions take.
         runtime.flags.parse_flags(f"--task_topology_group_count={thread_count}", "--task_worker_stack_size=4194304")
@@ -186,7 +193,7 @@ def iree_peer(workload: Workload, thread_count: int) -> Prepared:
     return Prepared(lambda: function(*feed), read)
 
 
-def _iree_module(workload: Workload) -> Path:
+def iree_module(workload: Workload) -> Path:
     """The compiled module, made by the wheel's command-line tools where it is not there yet."""
     module = _artifacts() / f"{workload.name}.vmfb"
     if module.exists():

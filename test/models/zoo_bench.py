@@ -11,24 +11,33 @@ from pathlib import Path
 from typing import Any
 
 from zoo import Built, model
-from zoo_torch import export, export_onnx, needed, torch, wrap
+from zoo_torch import export, export_onnx, needed, references, torch, wrap
 
 Made = tuple[Any, tuple[Any, ...]]  # a module and its example inputs, tensors
+_MAKERS: dict[str, Callable[[], Made]] = {}
+
+
+def make(name: str) -> Made:
+    """The module of `bench_NAME` as PyTorch code, with the same weights, and its inputs."""
+    torch().manual_seed(zlib.crc32(name.removesuffix("_b8").encode()))
+    module, inputs = _MAKERS[name]()
+    return module.eval(), inputs
 
 
 def _pair(name: str, about: str) -> Callable[[Callable[[], Made]], Callable[[], Made]]:
-    def register(make: Callable[[], Made]) -> Callable[[], Made]:
+    def register(maker: Callable[[], Made]) -> Callable[[], Made]:
+        _MAKERS[name] = maker
+
         def through(exporter: Callable[..., Built]) -> Callable[[Path], Built]:
             def build(folder: Path) -> Built:
-                torch().manual_seed(zlib.crc32(name.removesuffix("_b8").encode()))
-                module, inputs = make()
-                return exporter(folder, module.eval(), [tuple(tensor.numpy() for tensor in inputs)])
+                module, inputs = make(name)
+                return exporter(folder, module, [tuple(tensor.numpy() for tensor in inputs)])
 
             return build
 
         model(f"bench_{name}", f"{about}, random weights")(through(export))
         model(f"bench_{name}_onnx", f"{about}, random weights, through torch.onnx.export")(through(export_onnx))
-        return make
+        return maker
 
     return register
 
@@ -156,6 +165,11 @@ def _mlp() -> Made:
     return layers, (_random(1, 784),)
 
 
+@_pair("add_8", "one sum of eight numbers: what a call costs by itself")
+def _add() -> Made:
+    return _function(lambda x: x + 1), (_random(8),)
+
+
 def _decoder(width: int, layers: int, words: int, positions: int) -> Any:
     """Pre-norm decoder with tied embedding; forward(token, position, keys, values), caches of all layers stacked."""
     nn, functional = torch().nn, torch().nn.functional
@@ -228,6 +242,29 @@ _pair("attention_2048_causal", "causal attention, 12 heads of 64, length 2048")(
 _pair("attention_2048_window", "attention to the last 256 of 2048 by a boolean mask, 12 heads of 64")(
     lambda: _attention(2048, attn_mask=_window(2048, 256))
 )
+
+
+def _flex() -> Made:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    blocks = create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < 256), None, None, 2048, 2048, device="cpu")
+    attend = _function(lambda q, k, v: flex_attention(q, k, v, block_mask=blocks))
+    return attend, tuple(_random(1, 12, 2048, 64) for _ in range(3))
+
+
+_MAKERS["flex_2048_window"] = _flex
+
+
+@model("bench_flex_2048_window", "flex_attention to the last 256 of 2048, 12 heads of 64, saved by mlc.save")
+def _flex_program(folder: Path) -> Built:
+    from mlc import save
+
+    module, inputs = make("flex_2048_window")
+    file = folder / "model.pt2"
+    # torch.export.save refuses higher-order operators.
+    save(torch().export.export(module, inputs, strict=False), file)
+    feeds = [tuple(tensor.numpy() for tensor in inputs)]
+    return Built(file, feeds, *references(module, feeds), {"source": "mlc.save"})
 
 
 def _layer(make: Callable[[Any], Any], *shape: int) -> Callable[[], Made]:
