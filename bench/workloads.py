@@ -114,6 +114,7 @@ def flops(workload: Workload) -> int | None:
         return None
     try:
         import torch
+        from torch.nn.attention import SDPBackend, sdpa_kernel
         from torch.utils.flop_counter import FlopCounterMode
     except ImportError:
         return None
@@ -121,6 +122,7 @@ def flops(workload: Workload) -> int | None:
         return None
     model = zoo_model(workload.pt2)
     module = torch.export.load(str(model.path)).module()
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    # Attention is counted as the products that it is made of, all scores, masked or not.
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         module(*(torch.from_numpy(array) for array in model.feeds[workload.feed_index]))
     return int(counter.get_total_flops())
