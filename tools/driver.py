@@ -43,6 +43,18 @@ class Source:
 
 
 @dataclass
+class Tuning:
+    """How long to measure schedules at most (0: only use those measured before), and the file that keeps them.
+
+    `counts` says afterwards what came of it: see `tools.tune.tune`.
+    """
+
+    seconds: float
+    file: Path | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
 class Artifact:
     """A compiled model, ready to be saved or loaded. `seconds`: time by target and pass, not part of the file."""
 
@@ -109,11 +121,13 @@ def _from_program(program: Any) -> Source:
 def compile(
     model: Any, target: str | Sequence[str] = "host", *, symbols: Mapping[str, Any] | None = None,
     values: Mapping[str, Any] | None = None, dump_dir: str | os.PathLike[str] | None = None, watch: Watch | None = None,
+    tune: Tuning | None = None,
 ) -> Artifact:
     """Compiles `model` for one target or several ("host" or names of `mlc targets`, best first).
 
     Of an ONNX model, `symbols` gives named dimensions a number or a range (low, high), `values` fixes inputs to
     constants, which leave the signature. `dump_dir` gets the IR after every pass. `watch(sentence)` hears of progress.
+    `tune` measures schedules on this machine, for a target that is this machine.
     Raises: CompileError, and the readers', passes' and emitters' own errors, all ValueErrors with a message for people.
     """
     names = [target] if isinstance(target, str) else list(target)
@@ -129,9 +143,9 @@ def compile(
         say(f"importing for {machine.name}")
         source = import_model(model, symbols=symbols, values=values)
         folder = None if dump_dir is None else Path(dump_dir) / machine.name if len(machines) > 1 else Path(dump_dir)
-        code = compile_module(source.module, machine, dump_dir=folder, watch=say)
+        code = compile_module(source.module, machine, dump_dir=folder, watch=say, tuning=tune)
         meta = describe(source.module)
-        built.append(_target(source.module, machine, code))
+        built.append(target_of(source.module, machine, code))
         seconds[machine.name] = code.seconds
         info = info or _info(source, code)
     assert meta is not None
@@ -148,13 +162,16 @@ def save(program: Any, path: str | os.PathLike[str]) -> None:
 
 
 def compile_module(
-    module: ir.Module, machine: Machine, *, dump_dir: Path | None = None, watch: Watch | None = None
+    module: ir.Module, machine: Machine, *, dump_dir: Path | None = None, watch: Watch | None = None,
+    tuning: Tuning | None = None,
 ) -> CpuCode:
     """Runs the pipeline and the target on an imported module, which is rewritten to L1."""
     say = watch or (lambda _: None)
     with module.context, ir.Location.unknown():
         machine.attach(module)
         run = run_pipeline(module, pipeline(), dump_dir=dump_dir, watch=say)
+        if tuning is not None:
+            _tune(module, machine, tuning, say)
         keep = None if dump_dir is None else dump_dir / "L2"
         started = time.perf_counter()
         code = compile_cpu(
@@ -162,6 +179,16 @@ def compile_module(
         )
         code.seconds.update(run.seconds, code=time.perf_counter() - started)
         return code
+
+
+def _tune(module: ir.Module, machine: Machine, tuning: Tuning, say: Watch) -> None:
+    from mlc.loader import MlcError
+    from mlc.tools.tune import default_file, tune
+
+    try:
+        tuning.counts = tune(module, machine, tuning.seconds, tuning.file or default_file(machine), say)
+    except MlcError as error:
+        raise CompileError(f"schedules are measured on this machine, not for {machine.name}: {error}") from error
 
 
 def _names(function: ir.Operation, attribute: str, count: int) -> list[str]:
@@ -202,7 +229,8 @@ def _tensor_info(name: str, type_: TensorType) -> container.TensorInfo:
     return container.TensorInfo(name, type_.dtype, tuple(dim(s) for s in type_.shape))
 
 
-def _target(module: ir.Module, machine: Machine, code: CpuCode) -> container.Target:
+def target_of(module: ir.Module, machine: Machine, code: CpuCode) -> container.Target:
+    """The artifact's part for one machine."""
     with module.context:
         arena = dims.parse(ir.StringAttr(_forward(module).attributes["mlc.arena_bytes"]).value)
         most = arena if isinstance(arena, int) else dims.bounds(arena, symbol_ranges(module))[1]
@@ -239,7 +267,7 @@ def write_form(
         code = compile_module(source.module, machine, dump_dir=Path(scratch), watch=watch)
         work = Path(scratch) / "L2"
         if form == "static":
-            built = _target(source.module, machine, code)
+            built = target_of(source.module, machine, code)
             files = _write_static(output or Path("."), stem, describe(source.module), built, machine)
         else:
             files = [_write_text(output, stem, form, work, machine)]

@@ -14,7 +14,7 @@ FORMS = ("artifact", "static", "asm", "llvm", "mlir")
 
 def compile_file(
     model: Path, output: Path | None, *, target: str, emit: str, symbols: Mapping[str, Any],
-    values: Mapping[str, Any], dump_dir: Path | None, watch: Callable[[str], None],
+    values: Mapping[str, Any], dump_dir: Path | None, watch: Callable[[str], None], tune: driver.Tuning | None = None,
 ) -> dict[str, Any]:
     """Compiles and writes; returns what was written. Raises CompileError for an unknown form, and the compiler's
     errors."""
@@ -22,15 +22,18 @@ def compile_file(
         raise driver.CompileError(f"--emit {emit}: choose {', '.join(FORMS)}")
     if output is not None and not output.parent.is_dir():
         raise driver.CompileError(f"there is no folder {output.parent} to write {output.name} into")
+    if tune is not None and emit != "artifact":
+        raise driver.CompileError(f"--tune goes with --emit artifact, not {emit}")
     started = time.perf_counter()
     details: dict[str, Any]
     if emit == "artifact":
-        built = driver.compile(model, target, symbols=symbols, values=values, dump_dir=dump_dir, watch=watch)
+        built = driver.compile(model, target, symbols=symbols, values=values, dump_dir=dump_dir, watch=watch, tune=tune)
         path = output or model.with_suffix(".mlc")
         files = {str(path): built.save(path)}
         kernels = len(built.info["kernels"])
         details = {
             "pass_seconds": built.seconds, "arena": built.info["arena"], "kernel_list": built.info["kernels"],
+            **({"tuning": tune.counts} if tune is not None else {}),
             "code_bytes": {t.info.name: len(t.code) for t in built.targets},
         }
     else:
@@ -40,3 +43,12 @@ def compile_file(
         "files": list(files), "bytes": sum(files.values()), "kernels": kernels, "target": target, "form": emit,
         "seconds": time.perf_counter() - started, **details,
     }
+
+
+def tuning(seconds: float | None, file: Path | None) -> driver.Tuning | None:
+    """What `--tune` and `--tune-file` ask for. Raises CompileError for a file without a time, or less than none."""
+    if seconds is None and file is not None:
+        raise driver.CompileError("--tune-file goes with --tune SECONDS; --tune 0 uses the file as it is")
+    if seconds is not None and not seconds >= 0:
+        raise driver.CompileError(f"--tune {seconds}: give seconds, 0 or more")
+    return None if seconds is None else driver.Tuning(seconds, file)

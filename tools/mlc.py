@@ -50,6 +50,10 @@ def compile_command(
     value: Annotated[
         list[str] | None, typer.Option(help="Fixes an ONNX input: NAME=8, NAME=[1,2] or NAME=F.npy.")
     ] = None,
+    tune: Annotated[
+        float | None, typer.Option(help="Seconds to measure schedules on this machine; 0: use those found before.")
+    ] = None,
+    tune_file: Annotated[Path | None, typer.Option(help="Where schedules are kept; default: the user's cache.")] = None,
     dump_ir: Annotated[Path | None, typer.Option(help="Writes the IR after every pass into this folder.")] = None,
     report: Annotated[Path | None, typer.Option(help="Writes kernels, sizes and times as JSON.")] = None,
     quiet: Quiet = False,
@@ -65,7 +69,7 @@ def compile_command(
 
         summary = emitting.compile_file(
             model, output, target=target, emit=emit, symbols=_dims(dim or []), values=_values(value or []),
-            dump_dir=dump_ir, watch=watch,
+            dump_dir=dump_ir, watch=watch, tune=emitting.tuning(tune, tune_file),
         )
     if report is not None:
         report.write_text(json.dumps(summary, indent=2, sort_keys=True))

@@ -20,6 +20,7 @@ from .isa.memory import StridedBuffer, sum_dtype
 from .kernel import Buffer, EmitError, Kernel
 from .loops import KernelBody, coalesced_shapes
 from .matmul import MatmulPlan, MatmulSizes, PackedPanels, emit_matmul, plan_matmul
+from .schedule import Plan, tuned
 
 # The count of threads that tiles are balanced for; results do not depend on it.
 PLANNED_THREADS = 2
@@ -123,6 +124,12 @@ def make_epilogue(k: Kernel, space: EpilogueSpace, hero: ir.Operation, bias: ir.
     return epilogue
 
 
+def _settled(k: Kernel, plan: Plan) -> Plan:
+    """The plan that is emitted: an emitter's choice, with tuned numbers in place of its own where there are some."""
+    k.plan = tuned(plan, k.schedule)
+    return k.plan
+
+
 # matmul --------------------------------------------------------------------------------------------------------------
 def _emit_matmul(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value, end: ir.Value) -> Size:
     attrs = attrs_of(hero)
@@ -148,7 +155,7 @@ def _emit_matmul(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Valu
     known = MatmulSizes(*sizes)
     numbers = MatmulSizes(tuple(map(k.size, known.batch)), k.size(known.m), k.size(known.n), k.size(known.k))
     is_packed = isinstance(b, PackedPanels)
-    plan = plan_matmul(k.isa, numbers, a.dtype, PLANNED_THREADS, is_packed, _is_long(body, hero))
+    plan = _settled(k, plan_matmul(k.isa, numbers, a.dtype, PLANNED_THREADS, is_packed, _is_long(body, hero)))
     emit_matmul(k.isa, plan, numbers, a, b, epilogue, begin, end)
     return dims.product(_grid_sizes(known, plan))
 
@@ -218,7 +225,7 @@ def _emit_conv(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value,
         tuple(k.size(s) for s in known.output), known.kernel, known.strides, known.pads_low, known.dilations,
     )
     x = strided_operand(k, x_value)
-    plan = plan_conv(k.isa, sizes, x.dtype, x.strides, PLANNED_THREADS, _is_long(body, hero))
+    plan = _settled(k, plan_conv(k.isa, sizes, x.dtype, x.strides, PLANNED_THREADS, _is_long(body, hero)))
     if w_value not in k.packed:
         raise EmitError(f"{hero.name}: its weight is not packed ({hero.location})")
     k.packed[w_value] = conv_layout(plan.form, known.groups, plan.is_channels_first)
@@ -264,7 +271,7 @@ def _emit_attention(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.V
     q, keys, values = (strided_operand(k, x) for x in (q_value, k_value, v_value))
     mask = None if mask_value is None else AttentionMask(_broadcast_mask(k, mask_value, (*q_shape[:-1], k_shape[-2])))
     mask_dtype = mask.dtype if mask is not None and not mask.is_one_row else None
-    plan = plan_attention(k.isa, sizes_of(k.size), q.dtype, mask_dtype, attrs["is_causal"])
+    plan = _settled(k, plan_attention(k.isa, sizes_of(k.size), q.dtype, mask_dtype, attrs["is_causal"]))
     space = epilogue_space(k, body, hero, may_merge=False)
     emit_attention(
         k.isa, plan, sizes_of(k.size), q, keys, values, attrs["scale"], make_epilogue(k, space, hero), begin, end, mask,

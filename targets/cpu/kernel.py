@@ -22,6 +22,7 @@ from mlir.dialects import arith, llvm, scf, vector
 
 from .index import Arithmetic, Ix, Number, i64
 from .isa.facts import Isa
+from .schedule import Numbers
 
 
 class EmitError(ValueError):
@@ -67,6 +68,8 @@ class Kernel:
 
     isa: Isa
     packed: dict[ir.Value, str]  # weights laid out for the kernel, and how
+    schedule: Numbers  # tuned numbers in place of the emitter's own
+    plan: Any = None  # what the emitter went by, where it has a plan
 
     def __init__(self, symbol_values: dict[str, ir.Value], lanes: Lanes) -> None:
         self.arith = Arithmetic()

@@ -8,7 +8,7 @@ its arguments, those of its results, then the values of the symbols that its typ
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mlc.dialects import dims
 from mlc.dialects.build import attrs_of, definition_of, type_of
@@ -24,6 +24,7 @@ from .index import i64
 from .isa.facts import Isa
 from .kernel import SCALAR, Buffer, Kernel, Lanes, pointer_type
 from .loops import KernelBody, emit_concat, emit_pointwise, emit_rows
+from .schedule import Numbers, attached, numbers_of
 from .special import emit_special
 
 
@@ -38,6 +39,7 @@ class LoweredKernel:
     tiles: Size
     symbols: tuple[str, ...]
     layouts: tuple[str, ...]
+    schedule: Numbers = field(default_factory=dict)  # that tuning may vary
 
 
 Emitter = Callable[[Kernel, KernelBody, ir.Value, ir.Value], Size]
@@ -73,12 +75,31 @@ def lower_kernel(function: ir.Operation, machine: Machine, target: ir.Module) ->
         k = Kernel(symbol_values, _lanes(isa, body_ops, results, emitter))
         k.isa = isa
         k.packed = argument_layouts(function)
+        k.schedule = attached(function)
         buffers = [_buffer(v, p) for v, p in zip(values, pointers, strict=True)]
         k.buffers.update(zip(values, buffers, strict=True))
         body = KernelBody(body_ops, results, buffers[len(block.arguments):])
         tiles = EMIT[emitter](k, body, begin, end)
         llvm.return_()
-    return LoweredKernel(name, tiles, symbols, tuple(k.packed.get(a, "") for a in block.arguments))
+    layouts = tuple(k.packed.get(a, "") for a in block.arguments)
+    return LoweredKernel(name, tiles, symbols, layouts, {} if k.plan is None else numbers_of(k.plan))
+
+
+def stack_bytes(module: ir.Module) -> int:
+    """What the stack arrays of a kernel's native function take, the largest of a module of several."""
+    return max((_array_bytes(op.operation) for op in module.body.operations), default=0)
+
+
+def _array_bytes(function: ir.Operation) -> int:
+    if not function.regions or not function.regions[0].blocks:
+        return 0
+    total = 0
+    for op in function.regions[0].blocks[0]:
+        if op.operation.name == "llvm.alloca":
+            element = ir.TypeAttr(op.operation.attributes["elem_type"]).value
+            count = ir.IntegerAttr(op.operation.operands[0].owner.operation.attributes["value"]).value
+            total += count * max(1, element.width // 8)
+    return total
 
 
 def argument_layouts(function: ir.Operation) -> dict[ir.Value, str]:
