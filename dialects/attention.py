@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from .matmul import accumulator
@@ -9,23 +12,33 @@ from .norm import narrowed, widened
 from .op import op
 from .types import DTYPES, TensorType, broadcast_shapes
 
+NO_BOUND = 1 << 31
+
+
+def band_of(attrs: Mapping[str, Any]) -> tuple[int, int]:
+    """(before, after) of an attention's attributes: key j counts for query i where i - before <= j <= i + after."""
+    return attrs["before"], min(0, attrs["after"]) if attrs["is_causal"] else attrs["after"]
+
 
 @op("contract")
 def attention(
-    q: F[*A, Q, D], k: F[*G, K, D], v: F[*G, K, E], mask: T = None, *, scale: float, is_causal: bool = False
-) -> F[*A, Q, E]:
+    q: F[*A, Q, D], k: F[*G, K, D], v: F[*G, K, E], mask: T = None, *, scale: float, is_causal: bool = False,
+    before: int = NO_BOUND, after: int = NO_BOUND,
+) -> F[*A, Q, E]:  # fmt: skip
     """softmax(scale q k^T + mask) v for q [*B, H, Q, D], k [*B, G, K, D], v [*B, G, K, E]; H a multiple of G.
 
     Head h of `q` meets head h // (H / G) of `k` and `v`. A bool `mask` keeps where true, a float one is added; it
-    broadcasts to [*B, H, Q, K]. is_causal: key j is visible to query i where j <= i. A query that sees no key gives 0.
+    broadcasts to [*B, H, Q, K]. Key j is visible to query i where i - before <= j <= i + after (2**31: no bound), and,
+    is_causal, j <= i. A query that sees no key gives 0.
     Softmax in f32 for f16 and bf16. Source: Vaswani et al. 2017, eq. 1; ATen scaled_dot_product_attention.
     """
     wide = accumulator(q.dtype)
     heads = q.shape[-3] // k.shape[-3]
     keys, values = (np.repeat(x.astype(wide, copy=False), heads, axis=-3) for x in (k, v))
     scores = np.matmul(q.astype(wide, copy=False) * wide.type(scale), np.swapaxes(keys, -1, -2))
-    if is_causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    first, last = band_of({"before": before, "after": after, "is_causal": is_causal})
+    ahead = np.arange(k.shape[-2]) - np.arange(q.shape[-2])[:, None]
+    scores = np.where((ahead >= -first) & (ahead <= last), scores, -np.inf)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else scores + mask.astype(wide)
     peak = scores.max(axis=-1, keepdims=True, initial=-np.inf)
@@ -35,7 +48,7 @@ def attention(
 
 
 @attention.rule("infer")
-def _(q, k, v, mask, *, scale, is_causal):
+def _(q, k, v, mask, *, scale, is_causal, before, after):
     if q.rank < 3 or k.rank != q.rank or v.rank != q.rank or not q.shape[:-3] == k.shape[:-3] == v.shape[:-3]:
         raise ValueError(f"q is {q}, k is {k}, v is {v}: they need one rank of at least 3, and one batch")
     heads, groups = q.shape[-3], k.shape[-3]
@@ -52,7 +65,7 @@ def _(q, k, v, mask, *, scale, is_causal):
     return TensorType(q.dtype, (*q.shape[:-1], v.shape[-1]))
 
 
-def _scores(g, q, k, mask, scale: float, is_causal: bool):
+def _scores(g, q, k, mask, scale: float, band: tuple[int, int]):
     """[*B, H, Q, K] of f32 or f64 operands, masked."""
     *batch, heads, queries, depth = q.shape
     groups, keys = k.shape[-3], k.shape[-2]
@@ -61,9 +74,13 @@ def _scores(g, q, k, mask, scale: float, is_causal: bool):
     product = g.matmul(rows, k, transpose_b=True)
     scores = g.reshape(product, shape=[*batch, heads, queries, keys])
     low = g.scalar(-np.inf, scores.dtype)
-    if is_causal:
-        row = g.reshape(g.iota(size=queries, dtype="i64"), shape=[queries, 1])
-        scores = g.where(g.le(g.iota(size=keys, dtype="i64"), row), scores, low)
+    row = g.reshape(g.iota(size=queries, dtype="i64"), shape=[queries, 1])
+    key = g.iota(size=keys, dtype="i64")
+    before, after = band
+    if after != NO_BOUND:
+        scores = g.where(g.le(key, g.add(row, g.scalar(after, "i64"))), scores, low)
+    if before != NO_BOUND:
+        scores = g.where(g.ge(key, g.sub(row, g.scalar(before, "i64"))), scores, low)
     if mask is None:
         return scores
     if mask.dtype == "bool":
@@ -72,13 +89,14 @@ def _scores(g, q, k, mask, scale: float, is_causal: bool):
 
 
 @attention.rule("lower")
-def _(g, q, k, v, mask, *, scale, is_causal):
+def _(g, q, k, v, mask, *, scale, is_causal, before, after):
     *batch, heads, queries, _ = q.shape
     groups, keys = k.shape[-3], k.shape[-2]
     # Wide from end to end: scores and weights rounded to a narrow float would be a memory format's error, not the op's.
-    scores = _scores(g, widened(g, q), widened(g, k), mask, scale, is_causal)
+    band = band_of({"before": before, "after": after, "is_causal": is_causal})
+    scores = _scores(g, widened(g, q), widened(g, k), mask, scale, band)
     last = len(scores.shape) - 1
-    if mask is None:
+    if mask is None and before == NO_BOUND and band[1] >= 0:
         weights = g.softmax(scores, axis=last)  # every query sees key 0
     else:
         zero, low = g.scalar(0.0, scores.dtype), g.scalar(-np.inf, scores.dtype)

@@ -5,7 +5,18 @@ insertion point.
 """
 
 from mlc.dialects.vecmath.error import erf, erfc, erfinv
-from mlc.dialects.vecmath.exponential import cosh, exp, exp2, exp_nonpositive, expm1, sigmoid, sinh, tanh
+from mlc.dialects.vecmath.exponential import (
+    cosh,
+    exp,
+    exp2,
+    exp2_floored,
+    exp2_nonpositive,
+    exp_nonpositive,
+    expm1,
+    sigmoid,
+    sinh,
+    tanh,
+)
 from mlc.dialects.vecmath.inverse import acos, acosh, asin, asinh, atan, atan2, atanh
 from mlc.dialects.vecmath.lanes import without_f64
 from mlc.dialects.vecmath.logarithm import log, log1p, log2, log10
@@ -30,6 +41,8 @@ __all__ = [
     "erfinv",
     "exp",
     "exp2",
+    "exp2_floored",
+    "exp2_nonpositive",
     "exp_nonpositive",
     "expm1",
     "i0",

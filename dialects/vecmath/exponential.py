@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from mlc.dialects.vecmath.coefficients import COEFFICIENTS
 from mlc.dialects.vecmath.lanes import (
+    Format,
     Lane,
     fast_two_sum,
     fma,
@@ -155,6 +156,31 @@ def exp_nonpositive(x: Lane) -> Lane:
     least = -pymath.log(2) * (shape.bias - 1)
     value = exp_short(x.at_least(least))
     return select(x < least, 0.0, value)
+
+
+def _exp2_floor(shape: Format) -> float:
+    """The least argument of `exp2_floored`; its power is a normal number still after the polynomial."""
+    return 2.0 - shape.bias
+
+
+@lanewise
+def exp2_floored(x: Lane) -> Lane:
+    """2**x within 1 ulp for x <= 0; below 2 - bias (-125, or -1021 in f64) the power of that; NaN stays NaN.
+
+    The softmax of a row whose scores all count: what underflows is lost beside the row's largest power, which is 1.
+    """
+    shape = x.format
+    x = x.at_least(_exp2_floor(shape))
+    shifted = x + (shape.rounder + shape.bias)
+    f = x - (shifted - (shape.rounder + shape.bias))
+    scale = power_of_two(shifted.bits(), shape.bits)
+    return fma(fitted("exp2_short", f, False), f * scale, scale)
+
+
+@lanewise
+def exp2_nonpositive(x: Lane) -> Lane:
+    """`exp2_floored`, but 0 below its range: powers of -inf, scores that are masked, must be 0."""
+    return select(x < _exp2_floor(x.format), 0.0, Lane(exp2_floored(x.value)))
 
 
 @lanewise

@@ -132,6 +132,7 @@ ROWS = (
     Row("exp_whole", mp.exp, -HALF_LN2, HALF_LN2 + 1e-4, {"wide": 6, "wide_fine": 7}),
     Row("exp_short", _exp_tail, -HALF_LN2, HALF_LN2 + 1e-4, {"f32": 4, "wide": 5, "f64": 10}),
     Row("exp2", lambda f: (2**f - 1) / f, -0.5, 0.5001, {"f32": 6, "wide": 8}),
+    Row("exp2_short", lambda f: (2**f - 1) / f, -0.5, 0.5001, {"f32": 5, "f64": 11}),
     Row("exp", mp.exp, -HALF_LN2, HALF_LN2 + 1e-4, {"pair": 13}, pairs=7),
     Row("sinh", _sinh_tail, 0, 1, {"wide": 3, "f64": 7}),
     Row("log", _log_tail, 0, 0.02945, {"wide": 3, "f64": 7}),

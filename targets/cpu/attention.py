@@ -10,13 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
+from mlc.dialects.types import DTYPES
 from mlc.dialects.val import Val
-from mlc.dialects.vecmath import exp_nonpositive
 from mlir import ir
-from mlir.dialects import arith, vector
 
-from .attention_plan import AttentionMask, AttentionPlan, AttentionSizes, attention_grid, plan_attention
+from .attention_mask import LOG2_E, Block, Masking
+from .attention_plan import (
+    EVERYTHING,
+    AttentionMask,
+    AttentionPlan,
+    AttentionSizes,
+    Band,
+    attention_grid,
+    plan_attention,
+)
+from .attention_powers import Powers
 from .isa import index
 from .isa.facts import Isa
 from .isa.index import Size
@@ -26,6 +34,7 @@ from .isa.memory import (
     load_scalar,
     load_vector,
     offset_ptr,
+    prefetch,
     splat,
     stack_array,
     store_vector,
@@ -40,29 +49,31 @@ __all__ = [
     "AttentionMask",
     "AttentionPlan",
     "AttentionSizes",
+    "Band",
     "attention_grid",
     "emit_attention",
     "plan_attention",
 ]
 
+_FETCH_BYTES = 128  # lines come in pairs
 _DIRECT_PANELS_MAX = 4  # V's rows at most this many panels apart are read in place
 
 
 def emit_attention(
     isa: Isa, plan: AttentionPlan, sizes: AttentionSizes, q: StridedBuffer, k: StridedBuffer, v: StridedBuffer,
     scale: float, epilogue: Epilogue, begin: Size, end: Size, mask: AttentionMask | None = None,
-    is_causal: bool = False,
+    band: Band = EVERYTHING,
 ) -> None:  # fmt: skip
     """The loop over tiles begin..end; the epilogue's index is [*batch, head, query, e].
 
-    Head h meets group h // (heads / groups). is_causal: key j counts for query i where j <= i; later blocks are
-    skipped. A query for which no key counts gives 0; NaN spreads to its row.
+    Head h meets group h // (heads / groups). Blocks of keys outside the band, or that the mask hides, are skipped. A
+    query for which no key counts gives 0; NaN spreads to its row.
     """
     grid = attention_grid(sizes, plan)
     if plan.folds_heads:
-        assert not is_causal, "plan_attention is told is_causal"
+        assert not band, "plan_attention is told the band"
         sizes, q, mask, epilogue = _fold_heads(sizes, q, mask, epilogue)
-    body = _Attention.make(isa, plan, sizes, (q, k, v), scale, epilogue, mask, is_causal)
+    body = _Attention.make(isa, plan, sizes, (q, k, v), scale, epilogue, mask, band)
     index.each(begin, end, 1, lambda tile: body.emit_tile(index.delinearize(tile, grid)))
 
 
@@ -85,19 +96,6 @@ def _fold_heads(
 
 
 @dataclass(frozen=True)
-class _Block:
-    """A block of keys met by a tile's queries."""
-
-    batch: list[Size]
-    head: Size
-    group: Size
-    query: Size
-    query_count: Size
-    key: Size = 0
-    key_count: Size = 0
-
-
-@dataclass(frozen=True)
 class _Attention:
     isa: Isa
     plan: AttentionPlan
@@ -107,40 +105,32 @@ class _Attention:
     v: StridedBuffer
     scale: float
     epilogue: Epilogue
-    mask: AttentionMask | None
-    is_causal: bool
+    masking: Masking
     # Stack: queries [depth][Q], scores [key][Q], sums [Q][value columns], and a lane a query of each statistic.
     queries: ir.Value
     scores: ir.Value
     sums: ir.Value
-    peaks: ir.Value
-    totals: ir.Value
-    factors: ir.Value
     values: ir.Value
-    mask_copy: ir.Value | None
+    powers: Powers
 
     @staticmethod
     def make(
         isa: Isa, plan: AttentionPlan, sizes: AttentionSizes, operands: Sequence[StridedBuffer], scale: float,
-        epilogue: Epilogue, mask: AttentionMask | None, is_causal: bool,
+        epilogue: Epilogue, mask: AttentionMask | None, band: Band,
     ) -> _Attention:  # fmt: skip
         q, k, v = operands
         total, width = sum_dtype(q.dtype), plan.tile_queries
         columns = isa.panel_columns(total)
         panels = index.ceil_div(sizes.value_depth, columns)
-        mask_copy = None
-        if mask is not None and not mask.is_one_row:
-            mask_copy = stack_array(mask.stored_dtype, plan.block_keys * width)
+        masking = Masking.make(isa, total, sizes, band, mask, width, plan.block_keys)
+        scores = stack_array(total, plan.block_keys * width)
         return _Attention(
-            isa, plan, sizes, q, k, v, scale, epilogue, mask, is_causal,
+            isa, plan, sizes, q, k, v, scale, epilogue, masking,
             queries=stack_array(total, sizes.depth * width),
-            scores=stack_array(total, plan.block_keys * width),
+            scores=scores,
             sums=stack_array(total, width * panels * columns),
-            peaks=stack_array(total, width),
-            totals=stack_array(total, width),
-            factors=stack_array(total, width),
             values=stack_array(total, plan.block_keys * columns),
-            mask_copy=mask_copy,
+            powers=Powers.make(isa, total, width, plan.query_vecs, scores),
         )  # fmt: skip
 
     @property
@@ -175,25 +165,19 @@ class _Attention:
         query = index.mul(query_block, self.plan.tile_queries)
         count = index.minimum(self.plan.tile_queries, index.sub(self.sizes.queries, query))
         group = index.floor_div(head, self.sizes.heads // self.sizes.groups)
-        block = _Block(list(batch), head, group, query, count)
+        block = Block(list(batch), head, group, query, count)
         self._begin(block)
-        stop = self.sizes.keys
-        if self.is_causal:
-            # Up to whole register rows: what is past the diagonal is masked anyway.
-            seen = index.mul(index.ceil_div(index.add(query, count), self.key_rows), self.key_rows)
-            stop = index.minimum(stop, seen)
+        # Out to whole register rows: what is past a band's edge is masked anyway.
+        first, stop = self.masking.key_range(block, self.key_rows)
 
         def keys(key: ir.Value) -> None:
             size = index.minimum(self.plan.block_keys, index.sub(stop, key))
-            here = replace(block, key=key, key_count=size)
-            self._emit_scores(here)
-            self._emit_softmax(here)
-            self._emit_values(here)
+            self._emit_block(replace(block, key=key, key_count=size))
 
-        index.each(0, stop, self.plan.block_keys, keys)
+        index.each(first, stop, self.plan.block_keys, keys)
         self._finish(block)
 
-    def _begin(self, block: _Block) -> None:
+    def _begin(self, block: Block) -> None:
         """Queries transposed and scaled; statistics of no key at all."""
         width = self.plan.tile_queries
         *_, query_stride, depth_stride = self.q.strides
@@ -204,134 +188,82 @@ class _Attention:
         zero = Val(zero_vector(self.isa, self.total), self.total)
 
         def scaled(at: ir.Value) -> None:
-            self._store(self._load(self.queries, at) * self.scale, self.queries, at)
+            self._store(self._load(self.queries, at) * (self.scale * LOG2_E), self.queries, at)
 
         index.each(0, self.sizes.depth * width, self.lanes, scaled)
-        for lane in range(0, width, self.lanes):
-            self._store(zero.like(-np.inf), self.peaks, lane)
-            self._store(zero, self.totals, lane)
+        self.powers.begin()
         index.each(0, width * self.sums_stride, self.lanes, lambda at: self._store(zero, self.sums, at))
 
     def _known_tail(self, size: Size, block: int, rows: int) -> int | None:
         return size % rows if isinstance(size, int) and block % rows == 0 else None
 
-    def _emit_scores(self, block: _Block) -> None:
+    def _emit_block(self, block: Block) -> None:
+        """Nothing for a block that no query sees; no mask where each query sees all of it."""
+        is_seen, is_whole = self.masking.inspect(block)
+
+        def masked() -> None:
+            self.masking.prepare(block)
+            self._emit_scores(block, is_masked=True)
+
+        def seen() -> None:
+            index.when(is_whole, lambda: self._emit_scores(block, is_masked=False), masked)
+            self.powers.settle(block.query_count)
+
+            def powers(is_masked: bool) -> None:
+                self.powers.emit(block.query_count, block.key_count, is_masked)
+
+            index.when(is_whole, lambda: powers(False), lambda: powers(True))
+            self._emit_values(block)
+
+        index.when(is_seen, seen)
+
+    def _emit_scores(self, block: Block, is_masked: bool) -> None:
+        """Scores, and the largest of each query, tile by tile: a tile's keys meet all queries."""
         width, vecs = self.plan.tile_queries, self.plan.query_vecs
         key_stride = self.k.strides[-2]
         start = self.k.at([*block.batch, block.group, block.key, 0])
 
-        def panel(column: ir.Value) -> None:
-            queries = Panel(offset_ptr(self.queries, column, self.total), self.total, width, vecs, is_aligned=False)
+        def rows(first: Size, height: int) -> None:
+            pointers = [
+                offset_ptr(start, index.mul(index.add(first, r), key_stride), self.k.dtype) for r in range(height)
+            ]
+            keys = Rows(pointers, self.k.dtype, self.k.strides[-1])
+            # Panels of its columns would meet each line as a miss.
+            self._fetch(self.v, block, first, height, self.sizes.value_depth)
 
-            def rows(first: Size, height: int) -> None:
-                pointers = [
-                    offset_ptr(start, index.mul(index.add(first, r), key_stride), self.k.dtype) for r in range(height)
-                ]
-                keys = Rows(pointers, self.k.dtype, self.k.strides[-1])
+            def panel(column: ir.Value) -> None:
+                queries = Panel(offset_ptr(self.queries, column, self.total), self.total, width, vecs)
                 sums = zero_sums(self.isa, height, vecs, self.total)
                 sums = accumulate(self.isa, keys, queries, self.sizes.depth, sums)
+                peaks = [self.powers.peak(index.add(column, v * self.lanes)) for v in range(vecs)]
                 for r, row in enumerate(sums):
+                    key = index.add(first, r)
                     for v, value in enumerate(row):
-                        at = index.add(index.mul(index.add(first, r), width), index.add(column, v * self.lanes))
-                        self._store(Val(value, self.total), self.scores, at)
+                        at, score = index.add(column, v * self.lanes), Val(value, self.total)
+                        if is_masked:
+                            score = self.masking.apply(block, key, at, score)
+                        self._store(score, self.scores, index.add(index.mul(key, width), at))
+                        peaks[v] = score.larger(peaks[v])
+                for v, peak in enumerate(peaks):
+                    self.powers.set_peak(peak, index.add(column, v * self.lanes))
 
-            tail = self._known_tail(self.sizes.keys, self.plan.block_keys, self.key_rows)
-            each_row_tile(block.key_count, self.key_rows, rows, tail)
+            index.each(0, block.query_count, vecs * self.lanes, panel)
 
-        index.each(0, block.query_count, vecs * self.lanes, panel)
+        tail = self._known_tail(self.sizes.keys, self.plan.block_keys, self.key_rows)
+        each_row_tile(block.key_count, self.key_rows, rows, tail)
 
-    def _emit_softmax(self, block: _Block) -> None:
-        """Scores become powers; peaks, totals and the factor of earlier sums are brought up to date."""
-        if self.mask is not None and self.mask_copy is not None:
-            self._copy_mask(self.mask, block)
+    def _fetch(self, buffer: StridedBuffer, block: Block, first: Size, height: int, depth: int) -> None:
+        """Asks for rows of K or V, which a sequence of some length has in the third-level cache."""
+        *_, key_stride, column_stride = buffer.strides
+        if not (isinstance(column_stride, int) and column_stride == 1):
+            return
+        start = buffer.at([*block.batch, block.group, index.add(block.key, first), 0])
+        for r in range(height):
+            row = offset_ptr(start, index.mul(r, key_stride), buffer.dtype)
+            for column in range(0, depth, _FETCH_BYTES // DTYPES[buffer.dtype].bytes):
+                prefetch(offset_ptr(row, column, buffer.dtype))
 
-        def lane(column: ir.Value) -> None:
-            before = self._load(self.peaks, column)
-            peak = self._peak(block, column, before)
-            safe = peak.eq(-np.inf).select(peak.like(0), peak)  # all masked so far: -inf - -inf would be NaN
-            factor = Val(exp_nonpositive((before - safe).value), self.total)
-
-            def power(key: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
-                at = index.add(index.mul(key, self.plan.tile_queries), column)
-                value = Val(exp_nonpositive((self._load(self.scores, at) - safe).value), self.total)
-                self._store(value, self.scores, at)
-                return [(Val(state[0], self.total) + value).value]
-
-            zero = zero_vector(self.isa, self.total)
-            (added,) = index.loop(0, block.key_count, 1, [zero], power)
-            self._store(self._load(self.totals, column).fma(factor, Val(added, self.total)), self.totals, column)
-            self._store(factor, self.factors, column)
-            self._store(peak, self.peaks, column)
-
-        index.each(0, block.query_count, self.lanes, lane)
-
-    def _peak(self, block: _Block, column: ir.Value, before: Val) -> Val:
-        """The largest score of each query so far; applies masks to the block's scores on the way."""
-        if not self.is_causal:
-            return self._masked_peak(block, column, before, is_diagonal=False)
-        last_key = index.sub(index.add(block.key, block.key_count), 1)
-        crosses = index.less(index.add(block.query, column), last_key)
-        peak = index.choose(
-            index.as_condition(crosses),
-            before.value.type,
-            lambda: self._masked_peak(block, column, before, is_diagonal=True).value,
-            lambda: self._masked_peak(block, column, before, is_diagonal=False).value,
-        )
-        return Val(peak, self.total)
-
-    def _masked_peak(self, block: _Block, column: ir.Value, before: Val, is_diagonal: bool) -> Val:
-        query = self._lane_numbers(index.add(block.query, column)) if is_diagonal else None
-
-        def one(key: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
-            at = index.add(index.mul(key, self.plan.tile_queries), column)
-            score = self._load(self.scores, at)
-            if self.mask is not None:
-                score = self._apply_mask(self.mask, block, key, at, score)
-            if query is not None:
-                absolute = Val(arith.trunci(ir.IntegerType.get_signless(32), index.add(block.key, key)), "i32")
-                score = query.ge(absolute).select(score, score.like(-np.inf))
-            if self.mask is not None or query is not None:
-                self._store(score, self.scores, at)
-            return [score.larger(Val(state[0], self.total)).value]
-
-        return Val(index.loop(0, block.key_count, 1, [before.value], one)[0], self.total)
-
-    def _lane_numbers(self, first: Size) -> Val:
-        """first, first + 1, ... as i32, a lane each."""
-        number = ir.IntegerType.get_signless(32)
-        type_ = self.isa.vector(number, self.total)
-        if self.isa.is_scalable:
-            steps = vector.step(self.isa.vector(ir.IndexType.get(), self.total))
-            lane = arith.index_cast(type_, steps)
-        else:
-            attr = ir.DenseElementsAttr.get(np.arange(self.lanes, dtype=np.int32), type=type_)
-            lane = arith.constant(type_, attr)
-        return Val(lane, "i32") + Val(arith.trunci(number, index.to_value(first)), "i32")
-
-    def _copy_mask(self, mask: AttentionMask, block: _Block) -> None:
-        """The mask's block as scores lie, [key][query]."""
-        buffer = replace(mask.buffer, dtype="u8") if mask.dtype == "bool" else mask.buffer
-        source = buffer.at([*block.batch, block.head, block.query, block.key])
-        PanelCopy(
-            self.isa, source, buffer.dtype, buffer.strides[-1], buffer.strides[-2], block.key_count, block.query_count,
-            self.mask_copy, self.plan.tile_queries,
-        ).emit()  # fmt: skip
-
-    def _apply_mask(self, mask: AttentionMask, block: _Block, key: ir.Value, at: Size, score: Val) -> Val:
-        if self.mask_copy is None:
-            place = [*block.batch, block.head, 0, index.add(block.key, key)]
-            value = Val(load_scalar(mask.buffer.at(place), mask.dtype), mask.dtype)
-        else:
-            raw = load_vector(
-                self.isa, offset_ptr(self.mask_copy, at, mask.stored_dtype), mask.stored_dtype, like=self.total
-            )
-            value = Val(raw, mask.stored_dtype)
-            value = value.ne(0) if mask.dtype == "bool" else value
-        if mask.dtype == "bool":
-            return value.select(score, score.like(-np.inf))
-        return score + value.cast(self.total)
-
-    def _emit_values(self, block: _Block) -> None:
+    def _emit_values(self, block: Block) -> None:
         """sums = sums * factor + powers x V, panel by panel of V's columns."""
         start = self.v.at([*block.batch, block.group, block.key, 0])
         *_, key_stride, column_stride = self.v.strides
@@ -363,36 +295,40 @@ class _Attention:
         elif whole < self.sizes.value_depth:
             copied(whole)
 
-    def _emit_value_panel(self, block: _Block, column: Size, panel: Panel) -> None:
+    def _emit_value_panel(self, block: Block, column: Size, panel: Panel) -> None:
         rows = self.isa.tile[0]
+        tail = self._known_tail(self.sizes.queries, self.plan.tile_queries, rows)
 
         def body(first: Size, height: int) -> None:
-            pointers = [offset_ptr(self.scores, index.add(first, r), self.total) for r in range(height)]
-            powers = Rows(pointers, self.total, self.plan.tile_queries)
-            # From zero: the error of a chain over all blocks would grow with the number of keys.
-            added = zero_sums(self.isa, height, panel.vecs, self.total)
-            added = accumulate(self.isa, powers, panel, block.key_count, added)
-            for r, row in enumerate(added):
-                query = index.add(first, r)
-                factor = load_scalar(offset_ptr(self.factors, query, self.total), self.total)
-                factor_lanes = Val(splat(self.isa, factor, self.total), self.total)
-                for value, at in zip(row, self._sum_places(query, column), strict=True):
-                    earlier = self._load(self.sums, at)
-                    self._store(earlier.fma(factor_lanes, Val(value, self.total)), self.sums, at)
+            self._emit_value_tile(block, first, height, column, panel)
 
-        tail = self._known_tail(self.sizes.queries, self.plan.tile_queries, rows)
         each_row_tile(block.query_count, rows, body, tail)
+
+    def _emit_value_tile(self, block: Block, first: Size, height: int, column: Size, panel: Panel) -> None:
+        """A register tile of queries and one panel of V's columns."""
+        pointers = [offset_ptr(self.scores, index.add(first, r), self.total) for r in range(height)]
+        powers = Rows(pointers, self.total, self.plan.tile_queries)
+        # From zero: the error of a chain over all blocks would grow with the number of keys.
+        added = zero_sums(self.isa, height, panel.vecs, self.total)
+        added = accumulate(self.isa, powers, panel, block.key_count, added, self.plan.block_keys)
+        for r, row in enumerate(added):
+            query = index.add(first, r)
+            factor = load_scalar(offset_ptr(self.powers.factors, query, self.total), self.total)
+            factor_lanes = Val(splat(self.isa, factor, self.total), self.total)
+            for value, at in zip(row, self._sum_places(query, column), strict=True):
+                earlier = self._load(self.sums, at)
+                self._store(earlier.fma(factor_lanes, Val(value, self.total)), self.sums, at)
 
     def _sum_places(self, query: Size, column: Size) -> list[Size]:
         start = index.add(index.mul(query, self.sums_stride), column)
         return [index.add(start, v * self.lanes) for v in range(self.isa.tile[1])]
 
-    def _finish(self, block: _Block) -> None:
+    def _finish(self, block: Block) -> None:
         depth = self.sizes.value_depth
         whole = depth // self.lanes * self.lanes
 
         def row(query: ir.Value) -> None:
-            total = Val(load_scalar(offset_ptr(self.totals, query, self.total), self.total), self.total)
+            total = Val(load_scalar(offset_ptr(self.powers.totals, query, self.total), self.total), self.total)
             inverse = total.eq(0).select(total.like(0), total.like(1) / total)
             place = [*block.batch, block.head, index.add(block.query, query)]
 

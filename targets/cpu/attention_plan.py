@@ -36,6 +36,20 @@ class AttentionPlan:
 
 
 @dataclass(frozen=True)
+class Band:
+    """Key j counts for query i where i - before <= j <= i + after; None: no bound on that side."""
+
+    before: int | None = None
+    after: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.before is not None or self.after is not None
+
+
+EVERYTHING = Band()
+
+
+@dataclass(frozen=True)
 class AttentionMask:
     """Added to the scores, or bool: true where a key counts; strides [*batch, heads, queries, keys], 0 broadcasts."""
 
@@ -51,6 +65,11 @@ class AttentionMask:
         return isinstance(self.buffer.strides[-2], int) and self.buffer.strides[-2] == 0
 
     @property
+    def scanned_dtype(self) -> str:
+        """What it is read as where it lies."""
+        return "u8" if self.dtype == "bool" else self.dtype
+
+    @property
     def stored_dtype(self) -> str:
         """What a block of it is copied as."""
         return "u8" if self.dtype == "bool" else sum_dtype(self.dtype)
@@ -63,7 +82,7 @@ _RESERVE_BYTES = 2048  # of stack, for spills and the rows' statistics
 
 
 def plan_attention(
-    isa: Isa, sizes: AttentionSizes, dtype: str, mask_dtype: str | None = None, is_causal: bool = False
+    isa: Isa, sizes: AttentionSizes, dtype: str, mask_dtype: str | None = None, band: Band = EVERYTHING
 ) -> AttentionPlan:
     """The largest blocks whose stack arrays fit.
 
@@ -73,7 +92,7 @@ def plan_attention(
     """
     total = sum_dtype(dtype)
     lanes, (rows, vecs) = isa.lanes(total), isa.tile
-    folds_heads = isinstance(sizes.queries, int) and sizes.queries == 1 and sizes.heads > sizes.groups and not is_causal
+    folds_heads = isinstance(sizes.queries, int) and sizes.queries == 1 and sizes.heads > sizes.groups and not band
     if folds_heads:
         sizes = replace(sizes, heads=sizes.groups, queries=sizes.heads // sizes.groups)
     if isinstance(sizes.queries, int) and sizes.queries <= lanes:
@@ -86,10 +105,28 @@ def plan_attention(
     key_rows = rows * isa.tile[1] // vecs
     for keys in (_KEYS_MAX, _KEYS_MAX // 2, _KEYS_MIN):
         for queries in range(most, 0, -width):
-            plan = AttentionPlan(queries, max(key_rows, keys // key_rows * key_rows), vecs, folds_heads)
+            plan = AttentionPlan(
+                queries, _block_keys(_span(sizes, band, queries, key_rows), keys, key_rows), vecs, folds_heads
+            )
             if _stack_bytes(isa, plan, sizes, total, mask_bytes) <= STACK_BYTES_MAX:
                 return plan
     raise ValueError(f"attention with a head of {sizes.depth} and {sizes.value_depth} does not fit the stack")
+
+
+def _span(sizes: AttentionSizes, band: Band, queries: int, key_rows: int) -> Size:
+    """The most keys that a tile of so many queries meets, both ends out to whole register rows."""
+    if band.before is not None and band.after is not None:
+        span = band.before + queries + band.after + 2 * (key_rows - 1)
+        return min(span, sizes.keys) if isinstance(sizes.keys, int) else span
+    return sizes.keys
+
+
+def _block_keys(span: Size, most: int, key_rows: int) -> int:
+    """Whole register rows: equal shares of a span that is known, so that the last block is not a sliver."""
+    if not isinstance(span, int):
+        return max(key_rows, most // key_rows * key_rows)
+    blocks = max(1, index.ceil_div(span, most))
+    return max(1, index.ceil_div(index.ceil_div(span, blocks), key_rows)) * key_rows
 
 
 def _stack_bytes(isa: Isa, plan: AttentionPlan, sizes: AttentionSizes, total: str, mask_bytes: int) -> int:

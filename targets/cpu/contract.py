@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlc.dialects import dims
+from mlc.dialects.attention import NO_BOUND, band_of
 from mlc.dialects.build import attrs_of, definition_of, operands_of, type_of
 from mlc.dialects.dims import Size
 from mlc.dialects.val import Val
 from mlc.dialects.views import contiguous, strides_before
 from mlir import ir
 
-from .attention import AttentionMask, AttentionSizes, emit_attention, plan_attention
+from .attention import AttentionMask, AttentionSizes, Band, emit_attention, plan_attention
 from .conv import ConvPlan, conv_layout, emit_conv, plan_conv
 from .conv_geometry import ConvSizes
 from .index import Ix, Number
@@ -271,11 +272,12 @@ def _emit_attention(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.V
     q, keys, values = (strided_operand(k, x) for x in (q_value, k_value, v_value))
     mask = None if mask_value is None else AttentionMask(_broadcast_mask(k, mask_value, (*q_shape[:-1], k_shape[-2])))
     mask_dtype = mask.dtype if mask is not None and not mask.is_one_row else None
-    plan = _settled(k, plan_attention(k.isa, sizes_of(k.size), q.dtype, mask_dtype, attrs["is_causal"]))
+    band = Band(*(None if bound == NO_BOUND else bound for bound in band_of(attrs)))
+    plan = _settled(k, plan_attention(k.isa, sizes_of(k.size), q.dtype, mask_dtype, band))
     space = epilogue_space(k, body, hero, may_merge=False)
     emit_attention(
         k.isa, plan, sizes_of(k.size), q, keys, values, attrs["scale"], make_epilogue(k, space, hero), begin, end, mask,
-        attrs["is_causal"],
+        band,
     )
     known = sizes_of(lambda size: size)
     rows = dims.ceildiv(known.heads // known.groups if plan.folds_heads else known.queries, plan.tile_queries)

@@ -67,8 +67,10 @@ def zero_sums(isa: Isa, row_count: int, vecs: int, dtype: str) -> Sums:
     return [[zero_vector(isa, dtype) for _ in range(vecs)] for _ in range(row_count)]
 
 
-def accumulate(isa: Isa, rows: Rows, panel: Panel, k_count: Size, sums: Sums) -> Sums:
-    """`sums` plus the product of `rows` and `panel` over k in 0..k_count.
+def accumulate(
+    isa: Isa, rows: Rows, panel: Panel, k_count: Size, sums: Sums, k_most: int | None = None
+) -> Sums:  # fmt: skip
+    """`sums` plus the product of `rows` and `panel` over k in 0..k_count; `k_most` bounds a count that is not known.
 
     Summed in f32 where the elements are narrower, slice by slice of k where it is long (see _SLICE). A tile with few
     sums takes several steps of k at once, each into sums of its own, as one chain of additions would wait for itself.
@@ -76,7 +78,8 @@ def accumulate(isa: Isa, rows: Rows, panel: Panel, k_count: Size, sums: Sums) ->
     row_count = len(rows.pointers)
     steps = _steps_at_once(row_count, panel.vecs)
     state = [value for row in sums for value in row]
-    if is_one_slice(isa, row_count, panel.vecs, k_count):
+    known = k_count if isinstance(k_count, int) or k_most is None else k_most
+    if is_one_slice(isa, row_count, panel.vecs, known):
         return _fold(_slice(isa, rows, panel, (0, k_count), steps, state), panel.vecs)
     part = _slice_length(k_count, slice_of(isa, row_count) * steps)
     is_whole = isinstance(k_count, int) and k_count % part == 0

@@ -305,6 +305,22 @@ def test_exp_nonpositive(tmp_path: Path) -> None:
         assert np.isnan(call(np.array([math.nan], dtype))[0])
 
 
+def test_exp2_of_a_softmax(tmp_path: Path) -> None:
+    """About 1 ulp from 2**x down to 2**(2 - bias); below that 0, or that for the floored one; NaN kept."""
+    rules = {"exp2_nonpositive": vecmath.exp2_nonpositive, "exp2_floored": vecmath.exp2_floored}
+    for shape, dtype, low in ((F32_V8, np.float32, -125.0), (F64_V4, np.float64, -1021.0)):
+        text = build.loop_module(rules, shape, {})
+        path = build.compile_object(text, tmp_path / f"{shape.name}.o", build.HOST_FLAGS)
+        library = build.link_shared(path, path.with_suffix(".so"))
+        x = np.random.default_rng(1).uniform(low, 0, 100_000).astype(dtype)
+        truth = np.exp2(x.astype(np.longdouble))
+        for name, least in (("exp2_nonpositive", 0.0), ("exp2_floored", 2.0**low)):
+            call = build.load(library, name, shape)
+            assert _ulps(call(x), truth, dtype).max() <= 1.01
+            assert list(call(np.array([0.0, -0.0, -INF, -1e30], dtype))) == [1, 1, least, least]
+            assert np.isnan(call(np.array([math.nan], dtype))[0])
+
+
 @pytest.mark.parametrize("element", ["f32", "f64"])
 def test_scalable_vectors_compile_without_calls(element: str, tmp_path: Path, compiled: dict[Shape, Path]) -> None:
     """SVE code of every function links alone; under qemu it gives the bits that x86-64 gives."""

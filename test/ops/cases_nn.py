@@ -298,7 +298,10 @@ def _norm_rows() -> list[Case]:
 
 
 # attention -----------------------------------------------------------------------------------------------------------
-def _attention(t, q, k, v, mask=None, scale=1.0, is_causal=False):
+def _attention(t, q, k, v, mask=None, scale=1.0, is_causal=False, before=None, after=None):
+    if before is not None:
+        ahead = t.arange(k.shape[-2]) - t.arange(q.shape[-2])[:, None]
+        mask = (ahead >= -before) & (ahead <= after)
     return t.nn.functional.scaled_dot_product_attention(
         q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=True
     )
@@ -321,6 +324,7 @@ def _attention_rows() -> list[Case]:
         rows += [
             Case("attention", [*shapes, None], FLOATS, attrs, **row),
             Case("attention", [*shapes, None], FLOATS, attrs | {"is_causal": True}, **row),
+            Case("attention", [*shapes, None], FLOATS, attrs | {"before": 2, "after": keys - 3}, name="band", **row),
             Case("attention", [*shapes, (2, 1, queries, keys)], _WIDE, attrs, make={3: _keeps}, name="bool", **row),
             Case("attention", [*shapes, (queries, keys)], FLOATS, attrs, name="added", **row),
         ]

@@ -96,11 +96,19 @@ def as_condition(condition: ir.Value | bool) -> ir.Value:
 
 def choose(condition: ir.Value, type_: ir.Type, yes: Callable[[], ir.Value], no: Callable[[], ir.Value]) -> ir.Value:
     """The value that one of two bodies gives."""
-    op = scf.IfOp(condition, [type_], has_else=True)
+    return choose_all(condition, [type_], lambda: [yes()], lambda: [no()])[0]
+
+
+def choose_all(
+    condition: ir.Value, types: Sequence[ir.Type], yes: Callable[[], Sequence[ir.Value]],
+    no: Callable[[], Sequence[ir.Value]],
+) -> list[ir.Value]:  # fmt: skip
+    """The values that one of two bodies gives."""
+    op = scf.IfOp(condition, list(types), has_else=True)
     for block, body in ((op.then_block, yes), (op.else_block, no)):
         with ir.InsertionPoint(block):
-            scf.yield_([body()])
-    return op.results[0]
+            scf.yield_(list(body()))
+    return list(op.results)
 
 
 def delinearize(number: Size, sizes: Sequence[Size]) -> list[Size]:

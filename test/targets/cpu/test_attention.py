@@ -10,7 +10,14 @@ import pytest
 from kernel_build import AVX2, NEON, SVE, aligned, build_host, run_arm
 from mlc.dialects.types import DTYPES
 from mlc.targets.cpu.attention import emit_attention
-from mlc.targets.cpu.attention_plan import AttentionMask, AttentionSizes, attention_grid, plan_attention
+from mlc.targets.cpu.attention_plan import (
+    EVERYTHING,
+    AttentionMask,
+    AttentionSizes,
+    Band,
+    attention_grid,
+    plan_attention,
+)
 from mlc.targets.cpu.isa.facts import Isa
 from mlc.targets.cpu.isa.memory import StridedBuffer, store_vector, sum_dtype
 
@@ -27,21 +34,30 @@ class Case:
     groups: int = 2
     batch: int = 2
     layout: str = "bqhd"
-    mask: str = ""  # "", row (the same for all queries), full, masked_rows
+    mask: str = ""  # "", row and padding (the same for all queries), full, masked_rows, blocks
     mask_dtype: str = "f32"
-    is_causal: bool = False
+    band: Band = EVERYTHING
     is_dynamic: bool = False
     dtype: str = "f32"
 
 
-def reference(q, k, v, mask, scale: float, is_causal: bool) -> np.ndarray:
+CAUSAL = Band(after=0)
+
+
+def visible(queries: int, keys: int, band: Band) -> np.ndarray:
+    """[queries, keys] of bool."""
+    ahead = np.arange(keys) - np.arange(queries)[:, None]
+    low = -np.inf if band.before is None else -band.before
+    return (ahead >= low) & (ahead <= (np.inf if band.after is None else band.after))
+
+
+def reference(q, k, v, mask, scale: float, band: Band) -> np.ndarray:
     """In f64; a row without a visible key gives 0."""
     q, k, v = (t.astype(np.float64) for t in (q, k, v))
     repeat = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, repeat, 1), np.repeat(v, repeat, 1)
     scores = q @ k.swapaxes(-1, -2) * scale
-    if is_causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    scores = np.where(visible(*scores.shape[-2:], band), scores, -np.inf)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
     peak = scores.max(-1, keepdims=True, initial=-np.inf)
@@ -85,8 +101,8 @@ class Run:
         planned = self.sizes
         if case.is_dynamic:
             planned = AttentionSizes(**{**vars(planned), "queries": None, "keys": None})
-        by_query = case.mask_dtype if case.mask in ("full", "masked_rows") else None
-        self.plan = plan_attention(isa, planned, case.dtype, by_query, case.is_causal)
+        by_query = case.mask_dtype if case.mask in ("full", "masked_rows", "blocks") else None
+        self.plan = plan_attention(isa, planned, case.dtype, by_query, case.band)
         self.shape = (case.batch, case.heads, case.queries, case.value_depth)
         self.out = aligned(np.full(int(np.prod(self.shape)) + 64, 77, DTYPES[self.total].numpy))
         masks = [] if self.mask is None else [aligned(self.mask)]
@@ -99,13 +115,19 @@ class Run:
         case = self.case
         if not case.mask:
             return None
-        rows = 1 if case.mask == "row" else case.queries
+        rows = 1 if case.mask in ("row", "padding") else case.queries
         mask = rng.random((case.batch, 1, rows, case.keys)) < 0.7
+        if case.mask == "blocks":
+            mask[:] = np.arange(rows)[:, None] // 60 == np.arange(case.keys) // 140
+        if case.mask == "padding":
+            mask[:] = np.arange(case.keys) < np.array([250, case.keys])[:, None, None, None]
         if case.mask == "masked_rows":
             mask[:, :, ::3] = False
         if case.mask_dtype == "bool":
             return mask
         noise = rng.standard_normal(mask.shape).astype(DTYPES[case.mask_dtype].numpy)
+        if case.mask in ("blocks", "padding"):
+            noise[:] = 0
         return np.where(mask, noise, -np.inf).astype(noise.dtype)
 
     def emit(self, slots, begin, end) -> None:
@@ -126,12 +148,12 @@ class Run:
         emit_attention(
             self.isa, self.plan, sizes, *buffers, self.scale,
             lambda place, value, m: store_vector(value, out.at(place), self.total, m), begin, end,
-            mask=mask, is_causal=case.is_causal,
+            mask=mask, band=case.band,
         )  # fmt: skip
 
     def check(self) -> None:
         case = self.case
-        expected = reference(self.q, self.k, self.v, self.mask, self.scale, case.is_causal)
+        expected = reference(self.q, self.k, self.v, self.mask, self.scale, case.band)
         batch, heads, queries, depth = self.shape
         found = self.out[:-64]
         if case.layout == "bqhd":
@@ -154,21 +176,31 @@ CASES = [
     Case(61, 130, depth=20, value_depth=40),
     Case(100, 300, depth=128, value_depth=128, batch=1),
     Case(60, 70, heads=6, groups=2),
-    Case(130, 130, is_causal=True),
-    Case(70, 150, is_causal=True),
-    Case(150, 70, is_causal=True, layout="bhqd"),
+    Case(130, 130, band=CAUSAL),
+    Case(70, 150, band=CAUSAL),
+    Case(150, 70, band=CAUSAL, layout="bhqd"),
     Case(50, 140, mask="row"),
     Case(50, 140, mask="row", mask_dtype="bool"),
     Case(50, 140, mask="full"),
     Case(50, 141, mask="masked_rows"),
     Case(50, 141, mask="masked_rows", mask_dtype="bool"),
-    Case(50, 140, mask="full", mask_dtype="f16", is_causal=True),
+    Case(50, 140, mask="full", mask_dtype="f16", band=CAUSAL),
     Case(1, 300, depth=64, value_depth=64, is_dynamic=True),
     Case(1, 300, heads=6, groups=2),
     Case(1, 300, heads=6, groups=2, mask="row", mask_dtype="bool"),
-    Case(1, 300, heads=6, groups=2, is_causal=True),
+    Case(1, 300, heads=6, groups=2, band=CAUSAL),
     Case(77, 133, depth=24, value_depth=9, is_dynamic=True, mask="row"),
-    Case(77, 133, is_dynamic=True, is_causal=True),
+    Case(77, 133, is_dynamic=True, band=CAUSAL),
+    Case(300, 300, band=Band(19, 0)),
+    Case(100, 400, band=Band(None, 150)),
+    Case(300, 150, band=Band(7, 12)),  # the last queries see nothing
+    Case(200, 300, band=Band(100, -3), is_dynamic=True),
+    Case(200, 300, band=Band(30, 5), mask="masked_rows", mask_dtype="bool"),
+    Case(200, 600, mask="blocks", mask_dtype="bool"),
+    Case(200, 600, mask="blocks"),
+    Case(100, 600, mask="padding", mask_dtype="bool"),
+    Case(100, 600, mask="padding", heads=6, is_dynamic=True),
+    Case(1, 600, heads=6, mask="padding", mask_dtype="bool"),
     Case(30, 50, dtype="f64", mask="full", mask_dtype="f64"),
     Case(30, 50, dtype="f16"),
     Case(30, 50, dtype="bf16", value_depth=24),
