@@ -23,7 +23,9 @@ _SEGMENTS = "operandSegmentSizes"
 # IRDL gives all values of a variadic operand one type, which concat's have not: in IRDL a variadic operand is so many
 # optional ones, each with a constraint of its own. More values than slots are nested; the variadic ops are associative.
 _VARIADIC_SLOTS = 16
-_NOT_FAMILIES = {"op", "build", "builder", "dims", "types", "val", "machine", "verify", "reference", "weights", "views"}
+_NOT_FAMILIES = {
+    "op", "build", "builder", "dims", "types", "val", "machine", "narrow", "reference", "verify", "views", "weights",
+}
 
 
 @cache

@@ -68,19 +68,16 @@ def code_of(x: Val, dtype: str) -> Val:
     code = size.lt((_BIAS + 1 - form.bias) << _MANTISSA).select(small, normal)
     code = code.gt(form.largest).select(code.like(form.beyond), code)
     code = size.gt(_INFINITY).select(code.like(form.nan), code)
-    if form.has_minus_zero:
-        code = code | sign
-    else:
-        code = code.eq(0).select(code, code | sign)
-    return code.cast("u8")
+    signed = code | sign
+    return (signed if form.has_minus_zero else code.eq(0).select(code, signed)).cast("u8")
 
 
 def _scale_code(x: Val) -> Val:
     """The nearest power of two, of two equally near the larger; what is none, or too large, is NaN."""
     bits = x.bitcast("u32")
     exponent = (bits + 0x400000).shift_right(_MANTISSA)
-    # Below the least normal f32 the bits grow by value, not by power: 2^-127 is one of them, the rest rounds to it.
-    exponent = bits.lt(0x600000).select(exponent.like(0), exponent)
+    # Below the least normal f32 only 2^-127 is a power of the type; what lies between rounds up, as in ml_dtypes.
+    exponent = bits.le(0x400000).select(exponent.like(0), exponent)
     is_number = bits.ge(1) & bits.lt(_INFINITY) & exponent.lt(_SCALE_NAN)
     return is_number.select(exponent, exponent.like(_SCALE_NAN)).cast("u8")
 

@@ -6,10 +6,10 @@
         return np.maximum(x, 0)
 
 Positional parameters are operands: `T[*B, M, K]` is an element-type variable and dimension names; `*B` is any number of
-leading dimensions, broadcast where it occurs twice. A type variable is `T` (any type), `F` (float), `I` (integer), `N`
-(integer or float), `B` (integer or bool) or a dtype name. A default of `None` makes an operand optional, `*xs`
-variadic. Keyword-only parameters are attributes of type int, float, bool, str, list[int], list[float], Size, Dims (a
-list of sizes), DType or Array.
+leading dimensions, broadcast where it occurs twice. A type variable is `T` (any type), `C` (any that is computed with:
+not those of dialects/narrow.py), `F` (float), `I` (integer), `N` (integer or float), `B` (integer or bool) or a dtype
+name. A default of `None` makes an operand optional, `*xs` variadic. Keyword-only parameters are attributes of type int,
+float, bool, str, list[int], list[float], Size, Dims (a list of sizes), DType or Array.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from . import dims, types
 from .types import DTYPES, TensorType
 
-RULES = ("infer", "emit", "at", "combine", "tiles", "kernel", "layouts", "lower", "fold", "strides")
+RULES = ("infer", "emit", "at", "combine", "tiles", "kernel", "layouts", "lower", "fold", "strides", "neutral")
 KINDS = ("pointwise", "view", "gather", "reduce", "composite", "contract", "special", "source")
 
 
@@ -127,7 +127,8 @@ def _spread(declared: Sequence[Operand], actual: Sequence[Any]) -> list[Any]:
     return out
 
 
-_CLASSES = {"T": "fiub", "F": "f", "I": "iu", "N": "fiu", "B": "iub", "U": "fiub", "V": "fiub"}
+_CLASSES = {"T": "fiub", "C": "fiub", "F": "f", "I": "iu", "N": "fiu", "B": "iub", "U": "fiub", "V": "fiub"}
+_ANY = "TUV"  # these take types that are only stored as well
 
 
 class _Bindings:
@@ -162,7 +163,7 @@ class _Bindings:
             if dtype != variable:
                 raise OpError(f"mlc.{self.op_name}: {name} is {dtype}, expected {variable}")
             return
-        if DTYPES[dtype].kind not in _CLASSES[variable]:
+        if DTYPES[dtype].kind not in _CLASSES[variable] or (variable not in _ANY and DTYPES[dtype].is_stored_only):
             raise OpError(f"mlc.{self.op_name}: {name} is {dtype}, which the op does not take")
         first, bound = self.dtypes.setdefault(variable, (name, dtype))
         if bound != dtype:

@@ -113,7 +113,7 @@ def _(x: Val) -> Val:
 
 
 @op(onnx="Add")
-def add(a: T[*S], b: T[*S]) -> T[*S]:
+def add(a: C[*S], b: C[*S]) -> C[*S]:
     """a + b; integers wrap; bool: or. Source: ONNX Add-14; ATen add with alpha 1."""
     return np.add(a, b)
 
@@ -121,6 +121,9 @@ def add(a: T[*S], b: T[*S]) -> T[*S]:
 @add.rule("emit")
 def _(a: Val, b: Val) -> Val:
     return a + b
+
+
+add.rule("neutral")(lambda: ((0, -0.0), (1, -0.0)))  # -0.0 + 0.0 is 0.0
 
 
 @op(onnx="Sub")
@@ -134,8 +137,11 @@ def _(a: Val, b: Val) -> Val:
     return a - b
 
 
+sub.rule("neutral")(lambda: ((1, 0.0),))
+
+
 @op(torch="aten.mul.Tensor", onnx="Mul")
-def mul(a: T[*S], b: T[*S]) -> T[*S]:
+def mul(a: C[*S], b: C[*S]) -> C[*S]:
     """a * b; integers wrap; bool: and. Source: ONNX Mul-14; ATen mul."""
     return np.multiply(a, b)
 
@@ -143,6 +149,9 @@ def mul(a: T[*S], b: T[*S]) -> T[*S]:
 @mul.rule("emit")
 def _(a: Val, b: Val) -> Val:
     return a * b
+
+
+mul.rule("neutral")(lambda: ((0, 1.0), (1, 1.0)))
 
 
 @op(onnx="Div")
@@ -157,6 +166,9 @@ def div(a: N[*S], b: N[*S]) -> N[*S]:
 @div.rule("emit")
 def _(a: Val, b: Val) -> Val:
     return a / b
+
+
+div.rule("neutral")(lambda: ((1, 1.0),))
 
 
 @op(torch="aten.floor_divide.default")

@@ -158,8 +158,10 @@ for _definition in (logical_not, bitwise_not):
     _definition.rule("emit")(lambda x: x.invert())
 for _definition in (logical_and, bitwise_and):
     _definition.rule("emit")(lambda a, b: a & b)
+    _definition.rule("neutral")(lambda: ((0, True), (1, True)))
 for _definition in (logical_or, bitwise_or):
     _definition.rule("emit")(lambda a, b: a | b)
+    _definition.rule("neutral")(lambda: ((0, False), (1, False)))
 for _definition in (logical_xor, bitwise_xor):
     _definition.rule("emit")(lambda a, b: a ^ b)
 
@@ -218,11 +220,12 @@ def _(condition: Val, a: Val, b: Val) -> Val:
 def cast(x: T[*S], *, dtype: DType) -> U[*S]:
     """x as another element type.
 
-    Floats to integers round toward zero (out of range: unspecified); to bool: x != 0; to narrow floats to nearest even.
-    Source: ONNX Cast-21; ATen _to_copy.
+    Floats to integers round toward zero (out of range: unspecified); to bool: x != 0; to narrow floats to nearest even,
+    and beyond their range to infinity, NaN where they have none, in 4 bits to the largest; to integers of less than a
+    byte: the low bits. Source: ONNX Cast-21 with saturate=0; ATen _to_copy.
     """
     target = DTYPES[dtype].numpy
-    return np.not_equal(x, 0) if dtype == "bool" else narrowed(widened(x), target)
+    return np.not_equal(widened(x), 0) if dtype == "bool" else narrowed(widened(x), target)
 
 
 @cast.rule("infer")

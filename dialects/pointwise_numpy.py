@@ -22,12 +22,16 @@ def is_narrow(dtype: np.dtype) -> bool:
 
 
 def widened(x: Any) -> Any:
-    """f16 and bf16 as f32; others as they are."""
-    return np.asarray(x).astype(np.float32) if is_narrow(np.asarray(x).dtype) else np.asarray(x)
+    """f16, bf16 and smaller floats as f32, integers of less than a byte as one; others as they are."""
+    x = np.asarray(x)
+    info = DTYPES[dtype_of_numpy(x.dtype)]
+    if info.is_stored_only and not info.is_float:
+        return x.astype(np.int8)
+    return x.astype(np.float32) if info.is_narrow_float else x
 
 
 def narrowed(value: Any, dtype: np.dtype) -> Array:
-    """`value` rounded to `dtype`; to f16 and bf16 through f32."""
+    """`value` rounded to `dtype`; to f16, bf16 and smaller floats through f32."""
     value = np.asarray(value)
     return (value.astype(np.float32) if is_narrow(dtype) else value).astype(dtype)
 

@@ -10,6 +10,7 @@ import numpy as np
 from mlir import ir
 
 from . import dims
+from .narrow import is_stored_only
 
 if TYPE_CHECKING:
     from .dims import Size
@@ -38,6 +39,11 @@ class DType:
         """Computed in f32 and rounded when stored."""
         return self.kind == "f" and self.bits < 32
 
+    @property
+    def is_stored_only(self) -> bool:
+        """Moved and converted, never computed with (dialects/narrow.py)."""
+        return is_stored_only(self.kind, self.bits)
+
 
 def _dtype(name: str, kind: str, bits: int, numpy: Any, mlir: str) -> tuple[str, DType]:
     return name, DType(name, kind, bits, np.dtype(numpy), mlir)
@@ -52,6 +58,14 @@ DTYPES: dict[str, DType] = dict(
         _dtype("u64", "u", 64, np.uint64, "ui64"), _dtype("u32", "u", 32, np.uint32, "ui32"),
         _dtype("u16", "u", 16, np.uint16, "ui16"), _dtype("u8", "u", 8, np.uint8, "ui8"),
         _dtype("bool", "b", 8, np.bool_, "i1"),
+        _dtype("f8e4m3fn", "f", 8, ml_dtypes.float8_e4m3fn, "f8E4M3FN"),
+        _dtype("f8e4m3fnuz", "f", 8, ml_dtypes.float8_e4m3fnuz, "f8E4M3FNUZ"),
+        _dtype("f8e5m2", "f", 8, ml_dtypes.float8_e5m2, "f8E5M2"),
+        _dtype("f8e5m2fnuz", "f", 8, ml_dtypes.float8_e5m2fnuz, "f8E5M2FNUZ"),
+        _dtype("f8e8m0fnu", "f", 8, ml_dtypes.float8_e8m0fnu, "f8E8M0FNU"),
+        _dtype("f4e2m1fn", "f", 4, ml_dtypes.float4_e2m1fn, "f4E2M1FN"),
+        _dtype("i4", "i", 4, ml_dtypes.int4, "i4"), _dtype("u4", "u", 4, ml_dtypes.uint4, "ui4"),
+        _dtype("i2", "i", 2, ml_dtypes.int2, "i2"), _dtype("u2", "u", 2, ml_dtypes.uint2, "ui2"),
     ]
 )
 _FROM_MLIR = {d.mlir: d for d in DTYPES.values()}

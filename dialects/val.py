@@ -1,8 +1,8 @@
 """`Val`: a scalar or vector in registers, with the arithmetic that `emit` rules are written in.
 
-A `Val` holds an MLIR value and its mlc element type. f16 and bf16 are held as f32 (rounded when stored or cast), bool
-as i1, unsigned integers as signless with the type's name deciding division, comparison and conversion. Every operation
-builds `arith`/`math` ops at the insertion point, for scalars, fixed and scalable vectors alike.
+A `Val` holds an MLIR value and its mlc element type. f16, bf16 and smaller floats are held as f32 (rounded when stored
+or cast), bool as i1, unsigned integers as signless with the type's name deciding division, comparison and conversion.
+Every operation builds `arith`/`math` ops at the insertion point, for scalars, fixed and scalable vectors alike.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from mlir import ir
 from mlir.dialects import arith, math, vector
 
+from . import narrow
 from .types import DTYPES
 
 Scalar: TypeAlias = "Val | int | float | bool"
@@ -24,17 +25,19 @@ def compute_type(dtype: str) -> ir.Type:
     info = DTYPES[dtype]
     if info.is_float:
         return ir.F64Type.get() if info.bits == 64 else ir.F32Type.get()
-    return ir.IntegerType.get_signless(1 if info.kind == "b" else info.bits)
+    return ir.IntegerType.get_signless(1 if info.kind == "b" else max(info.bits, 8))
 
 
 def memory_type(dtype: str) -> ir.Type:
-    """The scalar MLIR type that `dtype` has in memory: bool is i8, bf16 is i16."""
+    """The scalar MLIR type that `dtype` has in memory: bool and what is smaller than a byte is i8, bf16 is i16."""
     if dtype == "bf16":
         return ir.IntegerType.get_signless(16)
     if dtype == "f16":
         return ir.F16Type.get()
     info = DTYPES[dtype]
-    return compute_type(dtype) if info.is_float else ir.IntegerType.get_signless(info.bits)
+    if info.is_float and info.bits > 8:
+        return compute_type(dtype)
+    return ir.IntegerType.get_signless(info.bytes * 8)
 
 
 def with_element(shape_like: ir.Type, element: ir.Type) -> ir.Type:
@@ -275,12 +278,12 @@ class Val:
             convert = arith.sitofp if source.kind == "i" else arith.uitofp
             return Val(convert(type_, self.value), dtype).rounded()
         if source.is_float:
-            return Val(_float_to_int(self.value, type_, target.bits, target.kind == "u"), dtype)
-        return Val(_resize_int(self.value, type_, is_signed=source.kind == "i"), dtype)
+            return Val(_float_to_int(self.value, type_, target.bits, target.kind == "u"), dtype).rounded()
+        return Val(_resize_int(self.value, type_, is_signed=source.kind == "i"), dtype).rounded()
 
     def rounded(self) -> Val:
-        """The value a store and a load would give: rounds f16 and bf16, leaves others."""
-        if not DTYPES[self.dtype].is_narrow_float:
+        """The value a store and a load would give: rounds f16, bf16 and types of a byte or less, leaves others."""
+        if not (DTYPES[self.dtype].is_narrow_float or DTYPES[self.dtype].is_stored_only):
             return self
         return Val.from_memory(self.to_memory(), self.dtype)
 
@@ -291,6 +294,10 @@ class Val:
             return _to_bf16(self.value, type_)
         if self.dtype == "f16":
             return arith.truncf(type_, self.value)
+        if DTYPES[self.dtype].is_stored_only:
+            if self.is_float:
+                return narrow.code_of(Val(self.value, "f32"), self.dtype).value
+            return narrow.nibble_of(Val(self.value, "u8"), DTYPES[self.dtype].bits).value
         return arith.extui(type_, self.value) if self.is_bool else self.value
 
     @staticmethod
@@ -301,6 +308,11 @@ class Val:
             return Val(arith.bitcast(type_, arith.shli(wide, constant_of(wide.type, 16))), dtype)
         if dtype == "f16":
             return Val(arith.extf(type_, value), dtype)
+        if DTYPES[dtype].is_stored_only:
+            if DTYPES[dtype].is_float:
+                return Val(narrow.number_of(Val(value, "u8"), dtype).value, dtype)
+            byte = Val(value, "i8" if DTYPES[dtype].kind == "i" else "u8")
+            return Val(narrow.integer_of(byte, DTYPES[dtype].bits).value, dtype)
         if dtype == "bool":
             return Val(arith.cmpi(1, value, constant_of(value.type, 0)), dtype)
         return Val(value, dtype)

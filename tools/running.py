@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import mlc
 import numpy as np
-from mlc.artifact import DTYPES
+from mlc import tensors
 from mlc.loader import Model
 
 Feeds = dict[str, np.ndarray]
@@ -30,13 +29,7 @@ def load(path: Path, threads: int | None) -> Model:
 
 def numpy_dtype(name: str) -> np.dtype:
     """numpy's type for an mlc dtype name."""
-    if name == "bf16":
-        return np.dtype(ml_dtypes.bfloat16)
-    if name == "bool":
-        return np.dtype(bool)
-    assert name in DTYPES
-    kind = {"f": "float", "i": "int", "u": "uint"}[name[0]]
-    return np.dtype(f"{kind}{name[1:]}")
+    return tensors.numpy_dtype(name)
 
 
 def sizes(texts: Sequence[str]) -> dict[str, int]:

@@ -74,11 +74,14 @@ MLC_API const char *mlc_status_name(mlc_status status);
 
 #define MLC_RANK_MAX 16
 
-/* Order is the file's dtype code. Bytes an element; bool is one byte, 0 or 1. */
+/* Order is the file's dtype code. Bytes an element; bool is one byte, 0 or 1; what has fewer than 8 bits lies in the low
+ * bits of a byte of its own. */
 #define MLC_DTYPE_LIST(X)                                                                                       \
   X(F64, "f64", 8) X(F32, "f32", 4) X(F16, "f16", 2) X(BF16, "bf16", 2) X(I64, "i64", 8) X(I32, "i32", 4)       \
   X(I16, "i16", 2) X(I8, "i8", 1) X(U8, "u8", 1) X(U16, "u16", 2) X(U32, "u32", 4) X(U64, "u64", 8)             \
-  X(BOOL, "bool", 1)
+  X(BOOL, "bool", 1) X(F8E4M3FN, "f8e4m3fn", 1) X(F8E4M3FNUZ, "f8e4m3fnuz", 1) X(F8E5M2, "f8e5m2", 1)            \
+  X(F8E5M2FNUZ, "f8e5m2fnuz", 1) X(F8E8M0FNU, "f8e8m0fnu", 1) X(F4E2M1FN, "f4e2m1fn", 1) X(I4, "i4", 1)          \
+  X(U4, "u4", 1) X(I2, "i2", 1) X(U2, "u2", 1)
 
 #define MLC_DTYPE_ENUM(name, text, bytes) MLC_DTYPE_##name,
 enum { MLC_DTYPE_LIST(MLC_DTYPE_ENUM) MLC_DTYPE_COUNT };

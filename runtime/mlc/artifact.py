@@ -30,7 +30,10 @@ META, TARGET, CODE, WEIGHTS, INFO, SIGNATURE = 1, 2, 3, 4, 5, 6
 KIND_NAMES = {META: "meta", TARGET: "target", CODE: "code", WEIGHTS: "weights", INFO: "info", SIGNATURE: "signature"}
 ARCHES = {"x86_64": 1, "aarch64": 2, "thumb": 3, "riscv64": 4}
 # The order is the file's dtype code, the same as MLC_DTYPE_LIST in mlc_rt.h (a test compares them).
-DTYPES = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "u16", "u32", "u64", "bool")
+DTYPES = (
+    "f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "u16", "u32", "u64", "bool",
+    "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0fnu", "f4e2m1fn", "i4", "u4", "i2", "u2",
+)  # fmt: skip
 
 _HEADER = struct.Struct("<8sHHIQQ32x")
 _ENTRY = struct.Struct("<IIQQQ32s")

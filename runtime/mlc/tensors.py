@@ -15,11 +15,16 @@ from mlc.artifact import DTYPES
 _NUMPY_TO_DTYPE = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
     "int16": "i16", "int8": "i8", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "bool",
+    "float8_e4m3fn": "f8e4m3fn", "float8_e4m3fnuz": "f8e4m3fnuz", "float8_e5m2": "f8e5m2",
+    "float8_e5m2fnuz": "f8e5m2fnuz", "float8_e8m0fnu": "f8e8m0fnu", "float4_e2m1fn": "f4e2m1fn",
+    "int4": "i4", "uint4": "u4", "int2": "i2", "uint2": "u2",
 }  # fmt: skip
+# Types that numpy has of its own; the others are ml_dtypes', which is imported only where they occur.
+_OF_NUMPY = frozenset(DTYPES[: DTYPES.index("bool") + 1]) - {"bf16"}
 _DTYPE_TO_NUMPY = {dtype: name for name, dtype in _NUMPY_TO_DTYPE.items()}
 assert set(_DTYPE_TO_NUMPY) == set(DTYPES)
 # By dtype, native byte order only: numpy computes a dtype's name anew each time it is asked.
-_NATIVE_DTYPES = {np.dtype(name): dtype for dtype, name in _DTYPE_TO_NUMPY.items() if dtype != "bf16"}
+_NATIVE_DTYPES = {np.dtype(name): dtype for dtype, name in _DTYPE_TO_NUMPY.items() if dtype in _OF_NUMPY}
 
 
 class DataView(NamedTuple):
@@ -32,12 +37,12 @@ class DataView(NamedTuple):
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """The numpy dtype of mlc's name; bf16 is ml_dtypes', imported only then."""
-    if dtype == "bf16":
-        import ml_dtypes
+    """The numpy dtype of mlc's name; those that numpy has not are ml_dtypes', imported only then."""
+    if dtype in _OF_NUMPY:
+        return np.dtype(_DTYPE_TO_NUMPY[dtype])
+    import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(_DTYPE_TO_NUMPY[dtype])
+    return np.dtype(getattr(ml_dtypes, _DTYPE_TO_NUMPY[dtype]))
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any], align_bytes: int) -> np.ndarray[Any, Any]:
@@ -120,16 +125,19 @@ def _view_torch(tensor: Any, align_bytes: int) -> DataView:
 def to_torch(array: np.ndarray[Any, Any]) -> Any:
     """The array as a torch tensor over the same memory."""
     torch = sys.modules["torch"]
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+    if _NUMPY_TO_DTYPE[array.dtype.name] in _OF_NUMPY:
+        return torch.from_numpy(array)
+    dtype = getattr(torch, array.dtype.name)
+    return torch.from_numpy(array.view(np.int16 if array.dtype.itemsize == 2 else np.uint8)).view(dtype)
 
 
 def torch_memory(tensor: Any) -> np.ndarray[Any, Any]:
     """A torch tensor's memory as an array to write into."""
     tensor = tensor.detach()
-    if str(tensor.dtype) == "torch.bfloat16":
-        array: np.ndarray[Any, Any] = tensor.view(sys.modules["torch"].int16).numpy()
-        return array.view(numpy_dtype("bf16"))
+    dtype = _NUMPY_TO_DTYPE[str(tensor.dtype).removeprefix("torch.")]
+    if dtype not in _OF_NUMPY:
+        torch = sys.modules["torch"]
+        array: np.ndarray[Any, Any] = tensor.view(torch.int16 if tensor.element_size() == 2 else torch.uint8).numpy()
+        return array.view(numpy_dtype(dtype))
     memory: np.ndarray[Any, Any] = tensor.numpy()
     return memory

@@ -96,7 +96,7 @@ def tolerance(dtype: str, length: int = 1, magnitude: float = 0.0, ulps: float =
     Relative: `ulps` roundings of the result. Absolute: each term and each partial sum is rounded once; partial sums
     of terms of either sign grow as the root of their number, so do the errors over them; plus the least denormals.
     """
-    if not DTYPES[dtype].is_float:
+    if not DTYPES[dtype].is_float or DTYPES[dtype].is_stored_only:
         return Tolerance(0.0, 0.0)
     accumulator = epsilon("f32" if DTYPES[dtype].is_narrow_float else dtype)
     denormal = {"f64": 2.0**-1074, "f32": 2.0**-149, "f16": 2.0**-24, "bf16": 2.0**-133}[dtype]

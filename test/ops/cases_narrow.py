@@ -11,8 +11,13 @@ INTEGERS = ("i4", "u4", "i2", "u2")
 
 
 def codes() -> Maker:
-    """Every byte in turn: bits past a type's own are there and mean nothing."""
-    return lambda rng, shape, dtype: np.resize(np.arange(256, dtype=np.uint8), shape).view(DTYPES[dtype].numpy)
+    """Every code in turn; of integers every byte, since bits past a type's own mean nothing."""
+
+    def make(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        count = 16 if dtype == "f4e2m1fn" else 256
+        return np.resize(np.arange(count, dtype=np.uint8), shape).view(DTYPES[dtype].numpy)
+
+    return make
 
 
 def halves() -> Maker:
@@ -40,16 +45,15 @@ CASES = [
     *(Case("cast", [(256,)], [narrow], {"dtype": to}, make={0: codes()}, oracle=None)
       for narrow in FLOATS for to in ("f32", "f16", "f64")),
     *(Case("cast", [(256,)], [narrow], {"dtype": to}, make={0: codes()}, oracle=None)
-      for narrow in INTEGERS for to in ("f32", "f16", "i8", "u8", "i32", "i64", "bool")),
+      for narrow in INTEGERS for to in ("f32", "i8", "i64", "bool")),
     *(Case("cast", [(1 << 16,)], ["f16"], {"dtype": narrow}, make={0: halves()}, oracle=None) for narrow in FLOATS),
     *(Case("cast", [(256 * 62,)], ["f32"], {"dtype": narrow}, make={0: edges()}, oracle=None) for narrow in FLOATS),
     *(Case("cast", [(300,)], ["i32", "i8", "u8", "f32"], {"dtype": narrow}, make={0: whole(-150, 150)}, oracle=None)
       for narrow in INTEGERS),
     *(Case("bitcast", [(256,)], ["u8"], {"dtype": narrow}, make={0: codes()}, oracle=None) for narrow in FLOATS[:4]),
     *(Case("transpose", [(5, 51)], [narrow], {"perm": [1, 0]}, make={0: codes()}, oracle=None)
-      for narrow in FLOATS + INTEGERS),
+      for narrow in ("f8e4m3fn", "f4e2m1fn", "i4")),
     *(Case("concat", [(3, 7), (3, 9)], [narrow], {"axis": 1}, make={0: codes(), 1: codes()}, oracle=None)
-      for narrow in FLOATS + INTEGERS),
-    *(Case("flip", [(9, 31)], [narrow], {"axes": [1]}, make={0: codes()}, oracle=None)
-      for narrow in FLOATS + INTEGERS),
+      for narrow in ("f8e5m2", "u4")),
+    *(Case("flip", [(9, 31)], [narrow], {"axes": [1]}, make={0: codes()}, oracle=None) for narrow in ("f8e8m0fnu",)),
 ]  # fmt: skip

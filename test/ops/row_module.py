@@ -168,7 +168,7 @@ def admits_symbols(sample: Example) -> bool:
 def compile_rows(rows: RowModule, machine: Machine) -> bytes:
     """The artifact of a row module, which is rewritten on the way."""
     code = driver.compile_module(rows.module, machine)
-    target = driver._target(rows.module, machine, code)
+    target = driver.target_of(rows.module, machine, code)
     return driver.Artifact(driver.describe(rows.module), [target], {}).to_bytes()
 
 

@@ -139,7 +139,7 @@ def mlc_symbol(name: str):
 def load_module(module) -> mlc.Model:
     machine = find_machine("host")
     code = driver.compile_module(module, machine)
-    return mlc.load(driver.Artifact(driver.describe(module), [driver._target(module, machine, code)], {}).to_bytes())
+    return mlc.load(driver.Artifact(driver.describe(module), [driver.target_of(module, machine, code)], {}).to_bytes())
 
 
 # what must not depend on circumstances
@@ -175,7 +175,7 @@ def test_threads_agree_on_large_shapes() -> None:
     blob_module = graph.finish([(f"o{i}", v) for i, v in enumerate(outputs)])
     machine = find_machine("host")
     code = driver.compile_module(blob_module, machine)
-    target = driver._target(blob_module, machine, code)
+    target = driver.target_of(blob_module, machine, code)
     blob = driver.Artifact(driver.describe(blob_module), [target], {}).to_bytes()
     one, two, again = (as_list(mlc.load(blob, threads=count)(*arrays)) for count in (1, 2, 2))
     for a, b, c in zip(one, two, again, strict=True):

@@ -149,7 +149,7 @@ def compiled(op: str, inputs: list[np.ndarray], weights: list[np.ndarray], attrs
     module = graph.finish([(f"o{n}", r) for n, r in enumerate(results)])
     machine = find_machine("host")
     code = driver.compile_module(module, machine)
-    artifact = driver.Artifact(driver.describe(module), [driver._target(module, machine, code)], {})
+    artifact = driver.Artifact(driver.describe(module), [driver.target_of(module, machine, code)], {})
     return list(mlc.load(artifact.to_bytes(), threads=2)(*inputs))
 
 

@@ -46,7 +46,7 @@ def compiled(build: Build, x: np.ndarray) -> np.ndarray:
     module = graph.finish([("y", build(graph, declared, x.ndim - 1))])
     machine = find_machine("host")
     code = driver.compile_module(module, machine)
-    artifact = driver.Artifact(driver.describe(module), [driver._target(module, machine, code)], {})
+    artifact = driver.Artifact(driver.describe(module), [driver.target_of(module, machine, code)], {})
     return np.asarray(mlc.load(artifact.to_bytes(), threads=2)(x))
 
 
