@@ -13,6 +13,7 @@ _ATTR = "mlc.machine"
 class Machine:
     """A CPU to compile for. Sizes in bytes and bits; nothing here depends on the host.
 
+    `llc_bytes` is the last cache before memory, as far as one core may fill it.
     `vector_bits` is the register width; `is_scalable` code is written over scalable types for that one width, which the
     loader checks. `features` are LLVM's names of what the code may use and the loader checks. `cpu` is LLVM's -mcpu.
     """
@@ -27,6 +28,7 @@ class Machine:
     registers: int = 16
     l1_bytes: int = 32768
     l2_bytes: int = 524288
+    llc_bytes: int = 32 << 20
     features: tuple[str, ...] = ()
 
     def attach(self, module: ir.Module) -> None:

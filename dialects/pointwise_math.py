@@ -92,8 +92,7 @@ def _(x: Val, *, approximate: bool) -> Val:
     if approximate:  # (1 + tanh(u)) / 2 is sigmoid(2 u)
         slope = (x * x).fma(2 * _TANH_SCALE * _TANH_CUBIC, 2 * _TANH_SCALE)
         return x * applied("sigmoid", x * slope)
-    half = x * 0.5
-    return half.fma(applied("erf", x * math.sqrt(0.5)), half)
+    return x * applied("normal_cdf", x)
 
 
 # --- functions that vecmath has under the same name ---

@@ -4,7 +4,7 @@ Each takes and gives `ir.Value`s, scalars or 1-D vectors (fixed or scalable) of 
 insertion point.
 """
 
-from mlc.dialects.vecmath.error import erf, erfc, erfinv
+from mlc.dialects.vecmath.error import erf, erfc, erfinv, normal_cdf
 from mlc.dialects.vecmath.exponential import (
     cosh,
     exp,
@@ -51,6 +51,7 @@ __all__ = [
     "log1p",
     "log2",
     "log10",
+    "normal_cdf",
     "pow",
     "rsqrt",
     "sigmoid",

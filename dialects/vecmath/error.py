@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math as pymath
 
+from mlc.dialects.vecmath.coefficients import COEFFICIENTS
 from mlc.dialects.vecmath.exponential import (
     LOG2_E,
     exp_fine,
@@ -12,7 +13,7 @@ from mlc.dialects.vecmath.exponential import (
     scale_by_halves,
     scale_once,
 )
-from mlc.dialects.vecmath.lanes import Lane, fma, goes_wide, lanewise, select, through_f64, two_product, two_sum
+from mlc.dialects.vecmath.lanes import Lane, fma, goes_wide, halves, lanewise, select, through_f64, two_product, two_sum
 from mlc.dialects.vecmath.logarithm import log1p_plain, split_exponent
 from mlc.dialects.vecmath.pair import Pair, fitted_pair, select_pair
 from mlc.dialects.vecmath.polynomial import fitted
@@ -24,6 +25,8 @@ TWO_OVER_ROOT_PI = 2 / pymath.sqrt(pymath.pi)
 ERF_LIMIT = 3.925  # erf rounds to 1 in f32 from 3.92 on
 ERFCX_CENTRE = 3.0
 LN2 = 0.6931471805599453
+CDF_MIDDLE = 15.25
+CDF_LIMIT = 5.5122213  # here the polynomial gives 1/2 to the last bit, so that what lies beyond is 0 or 1
 
 
 def _erf_wide(x: Lane) -> Lane:
@@ -121,6 +124,19 @@ def erf(x: Lane) -> Lane:
     if goes_wide(x):
         return through_f64(_erf_wide, x.at_most(ERF_LIMIT).at_least(-ERF_LIMIT))
     return _erf_fine(x) if x.format.bits == 64 else _erf_pair(x)
+
+
+@lanewise
+def normal_cdf(x: Lane) -> Lane:
+    """The normal distribution (1 + erf(x / sqrt(2))) / 2; f32 errs by 1.3e-7 at most, which GELU multiplies by x.
+
+    NaN stays NaN; 0 below -5.5122 and 1 above 5.5122 in f32, in half the instructions of erf by way of f64.
+    """
+    if x.format.bits == 64:
+        return 0.5 * Lane(erfc((x * -pymath.sqrt(0.5)).value))
+    x = x.at_most(CDF_LIMIT).at_least(-CDF_LIMIT)
+    u = fma(x, x, -CDF_MIDDLE)
+    return x * halves(u, COEFFICIENTS["normal_cdf", "f32"]) + 0.5
 
 
 @lanewise

@@ -51,6 +51,15 @@ def _erf_ratio(u: mp.mpf) -> mp.mpf:
     return mp.erf(x) / x
 
 
+CDF_MIDDLE = 15.25  # half of 5.52**2: from 5.5 on, the distribution in f32 is 1
+
+
+def _cdf_ratio(u: mp.mpf) -> mp.mpf:
+    """(Phi(x) - 1/2) / x with u = x**2 - CDF_MIDDLE."""
+    x = mp.sqrt(u + CDF_MIDDLE)
+    return mp.erf(x / mp.sqrt(2)) / (2 * x)
+
+
 def _log_fifth(z: mp.mpf) -> mp.mpf:
     """(2 atanh(s) - 2 s - 2 s**3 / 3) / (2 s**5) with z = s**2."""
     s = mp.sqrt(z)
@@ -144,6 +153,7 @@ ROWS = (
     Row("cos", _cos_tail, 0, 0.6170, {"pair": 6}, pairs=2),
     Row("atanh", _atanh_ratio, 0, 0.02945, {"pair": 10}, pairs=4),
     Row("erf", _erf_ratio, -ERF_MIDDLE, ERF_MIDDLE + 0.01, {"wide": 16}),
+    Row("normal_cdf", _cdf_ratio, -CDF_MIDDLE, CDF_MIDDLE + 0.01, {"f32": 15}),
     Row("erf_near_z", _erf_tail, 0, 1, {"f32": 7}),
     Row("erfcx", _erfcx, -1, (10.1 - 3) / (10.1 + 3), {"wide": 9}),
     Row("erf_near", _erf_near, 0, 1, {"pair": 19}, pairs=7),

@@ -28,6 +28,7 @@ BAD_ARGUMENT, BAD_TYPE, BAD_SHAPE, BAD_STATE, BAD_MODEL = 0x10, 0x11, 0x12, 0x13
 INDEX_BOUNDS = 0x51
 _VERIFY = {"all": 0, "header": 1}
 _BLOB_ALIGN_BYTES = 64
+_LINE_BYTES, _LARGE_BYTES = 64, 1 << 20
 
 
 class MlcError(RuntimeError):
@@ -402,8 +403,10 @@ class _Session:
         for index, (shape, dtype) in enumerate(zip(self._output_shapes, self._output_dtypes, strict=True)):
             array = np.empty(shape, dtype)
             address = tensors.address(array)
-            if address % self._io_align_bytes:
-                array = tensors.empty(shape, dtype, self._io_align_bytes)
+            # Large results are written past the caches where they begin with a line, which numpy's own never do.
+            align_bytes = _LINE_BYTES if array.nbytes >= _LARGE_BYTES else self._io_align_bytes
+            if address % align_bytes:
+                array = tensors.empty(shape, dtype, align_bytes)
                 address = tensors.address(array)
             self._output_addresses[index] = address
             results.append(array)

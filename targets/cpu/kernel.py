@@ -36,6 +36,7 @@ class Buffer:
     pointer: ir.Value
     dtype: str
     view: Strided
+    is_streamed: bool = False  # whole vectors are stored past the caches; see `streaming.py`
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Lanes:
 
 
 SCALAR = Lanes(0)
+LINE_BYTES = 64
 
 
 def pointer_type() -> ir.Type:
@@ -80,6 +82,7 @@ class Kernel:
         self.shape_of: dict[ir.Value, tuple[Size, ...]] = {}
         self.tail: Val | None = None
         self.mask: Val | None = None
+        self.ahead_bytes = 0  # how far reads of whole vectors prefetch; 0: not at all
 
     # lanes and numbers ---------------------------------------------------------------------------------------------
     @property
@@ -100,7 +103,20 @@ class Kernel:
         return self.arith.value(number)
 
     def shared(self, key: tuple, build: Callable[[], Any]) -> Any:
-        return self.arith.shared(key, build)
+        return self.arith.shared((self.lanes, *key), build)
+
+    @contextmanager
+    def wider(self, vectors: int) -> Iterator[None]:
+        """Code inside takes `vectors` registers at once wherever it took one.
+
+        LLVM splits each operation, so that independent ones stand side by side and a constant is loaded once for all.
+        """
+        outer = self.lanes_info
+        self.lanes_info = Lanes(outer.count * vectors, outer.scalable_count * vectors)
+        try:
+            yield
+        finally:
+            self.lanes_info = outer
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -227,9 +243,16 @@ class Kernel:
         if where.vec is None and where.stride == 1:
             pointer = self.element_pointer(buffer, where.base)
             if mask is None:
+                self._prefetch(pointer, self.lanes * bytes_)
                 return Val.from_memory(llvm.load(type_, pointer, alignment=bytes_), buffer.dtype)
             return Val.from_memory(self._masked_load(type_, pointer, self.splat(mask).value, bytes_), buffer.dtype)
         return Val.from_memory(self._gather(buffer, where, type_, mask), buffer.dtype)
+
+    def _prefetch(self, pointer: ir.Value, read_bytes: int) -> None:
+        """Asks for what lies `ahead_bytes` past a read."""
+        for line in range(0, read_bytes if self.ahead_bytes else 0, LINE_BYTES):
+            ahead = self.pointer_at(pointer, self.ahead_bytes + line, memory_type("i8"))
+            llvm.intr_prefetch(ahead, 0, 3, 1)
 
     def _masked_load(self, type_: ir.Type, pointer: ir.Value, mask: ir.Value, bytes_: int) -> ir.Value:
         """Register by register: LLVM 22.1.8 loads a wider one unmasked where half of its mask is known to be false."""
@@ -278,7 +301,9 @@ class Kernel:
         mask = self._combined_mask()
         if where.vec is None and where.stride == 1:
             pointer = self.element_pointer(buffer, where.base)
-            if mask is None:
+            if mask is None and buffer.is_streamed:
+                llvm.StoreOp(memory, pointer, alignment=self.lanes * bytes_, nontemporal=True)
+            elif mask is None:
                 llvm.store(memory, pointer, alignment=bytes_)
             else:
                 llvm.intr_masked_store(memory, pointer, self.splat(mask).value, bytes_)

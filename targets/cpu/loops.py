@@ -21,12 +21,15 @@ from mlir.dialects import arith, vector
 from .index import Ix, Number, i64
 from .kernel import Buffer, EmitError, Kernel
 from .row_slot import RowSlot
+from .streaming import AHEAD_BYTES, emit_streamed, streamed, vectors_a_line
 
 # Elements a tile takes: long enough to hide the launch (about 1 us), short enough to balance two threads and stay in
 # L1/L2.
 TILE_ELEMENTS = 16384
 # Independent accumulators of a row reduction: covers the latency of a vector add (4 cycles) at one add a cycle.
 ROW_ACCUMULATORS = 4
+# Registers that a step of an elementwise loop takes: enough to share constants and to have work for every unit.
+VECTORS = 4
 # Steps that an accumulator of a rounding reduction takes before it is added to a total: the error of a chain of
 # additions grows with its length.
 CHAIN_STEPS = 64
@@ -71,19 +74,19 @@ def domain_of(shape: Sequence[Size]) -> Domain:
     return Domain(tuple(shape[:-1]), shape[-1]) if shape else Domain((), 1)
 
 
-def emit_domain(k: Kernel, domain: Domain, tile: Number, body: Callable[[list[Ix]], None]) -> None:
-    """Runs `body(index)` for the elements of one tile, lanes along the last dimension."""
+def emit_domain(k: Kernel, domain: Domain, tile: Number, body: Callable[[list[Ix]], None], vectors: int = 1) -> None:
+    """Runs `body(index)` for the elements of one tile, lanes along the last dimension, `vectors` a step."""
     if domain.is_one_row:
         start = k.arith.mul(tile, TILE_ELEMENTS)
         stop = k.arith.min(k.size(domain.inner), k.arith.add(start, TILE_ELEMENTS))
         zero = [k.ix(0)] * len(domain.outer)
         whole = isinstance(domain.inner, int) and domain.inner % max(k.lanes, 1) == 0
-        emit_lanes(k, start, stop, lambda i: body([*zero, i]), is_whole=whole)
+        emit_lanes(k, start, stop, lambda i: body([*zero, i]), is_whole=whole, vectors=vectors)
         return
 
     def row(number: ir.Value, _: list[Val]) -> list[Val]:
         outer = k.delinearize(number, domain.outer)
-        emit_lanes(k, 0, k.size(domain.inner), lambda i: body([*outer, i]))
+        emit_lanes(k, 0, k.size(domain.inner), lambda i: body([*outer, i]), vectors=vectors)
         return []
 
     first = k.arith.mul(tile, k.size(domain.rows_a_tile))
@@ -91,10 +94,12 @@ def emit_domain(k: Kernel, domain: Domain, tile: Number, body: Callable[[list[Ix
     k.for_(first, last, 1, [], row)
 
 
-def emit_lanes(k: Kernel, start: Number, stop: Number, body: Callable[[Ix], None], *, is_whole: bool = False) -> None:
+def emit_lanes(
+    k: Kernel, start: Number, stop: Number, body: Callable[[Ix], None], *, is_whole: bool = False, vectors: int = 1
+) -> None:
     """`body(index)` over [start, stop): full vectors in a loop, then one masked vector; scalar when lanes are off.
 
-    `is_whole`: the length is known to be a multiple of the lanes.
+    `is_whole`: the length is known to be a multiple of the lanes. `vectors`: how many a step of the loop takes.
     """
     if not k.lanes:
         k.for_(start, stop, 1, [], lambda i, _: body(Ix(k, i)))
@@ -104,10 +109,24 @@ def emit_lanes(k: Kernel, start: Number, stop: Number, body: Callable[[Ix], None
     if isinstance(length, int) and length % step == 0:
         is_whole = True
     full = stop if is_whole else k.arith.add(start, k.arith.sub(length, k.arith.mod(length, step)))
+    if vectors > 1:
+        start = _emit_vectors(k, start, full, vectors, body)
     if not isinstance(full, int) or full > (start if isinstance(start, int) else -1):
         k.for_(start, full, step, [], lambda i, _: body(Ix(k, i, 1)))
     if not is_whole:
         emit_tail(k, full, stop, body)
+
+
+def _emit_vectors(k: Kernel, start: Number, full: Number, vectors: int, body: Callable[[Ix], None]) -> Number:
+    """`body` over [start, full) by so many vectors a step; gives where it stopped, less than a step before `full`."""
+    step = k.lanes * vectors
+    length = k.arith.sub(full, start)
+    stop = k.arith.add(start, k.arith.sub(length, k.arith.mod(length, step)))
+
+    if stop != start:
+        with k.wider(vectors):
+            k.for_(start, stop, step, [], lambda i, _: body(Ix(k, i, 1)))
+    return stop
 
 
 def emit_tail(k: Kernel, start: Number, stop: Number, body: Callable[[Ix], None]) -> None:
@@ -147,15 +166,24 @@ def emit_pointwise(k: Kernel, body: KernelBody, begin: ir.Value, end: ir.Value) 
     k.shape_of.update(merged)
     shape = merged.get(root, type_of(root).shape)
     domain = domain_of(shape)
-    target = Buffer(buffer.pointer, buffer.dtype, contiguous(shape))
+    target = streamed(k, Buffer(buffer.pointer, buffer.dtype, contiguous(shape)), list(k.buffers), shape)
     del k.buffers[root]
 
-    def element(index: list[Ix]) -> None:
-        where = index[: len(shape)]  # of a 0-D result none
-        k.store(target, where, k.read(root, where))
+    def emit(target: Buffer) -> None:
+        def element(index: list[Ix]) -> None:
+            where = index[: len(shape)]  # of a 0-D result none
+            k.store(target, where, k.read(root, where))
 
-    for_tiles(k, begin, end, lambda tile: emit_domain(k, domain, tile, element))
+        vectors = max(VECTORS, vectors_a_line(k, target)) if k.lanes else 1
+        for_tiles(k, begin, end, lambda tile: emit_domain(k, domain, tile, element, vectors))
+
+    emit_streamed(k, target, emit, AHEAD_BYTES if any(map(is_expensive, body.operations)) else 0)
     return domain.tiles
+
+
+def is_expensive(operation: ir.Operation) -> bool:
+    """Whether an element takes tens of instructions."""
+    return definition_of(operation).family == "pointwise_math"
 
 
 def for_tiles(k: Kernel, begin: ir.Value, end: ir.Value, body: Callable[[ir.Value], None]) -> None:

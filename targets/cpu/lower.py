@@ -50,7 +50,14 @@ EMIT: dict[str, Emitter] = {
 
 
 def isa_of(machine: Machine) -> Isa:
-    return Isa(machine.vector_bits, machine.registers, machine.is_scalable, machine.l1_bytes, machine.l2_bytes)
+    return Isa(
+        machine.vector_bits,
+        machine.registers,
+        machine.is_scalable,
+        machine.l1_bytes,
+        machine.l2_bytes,
+        machine.llc_bytes,
+    )
 
 
 def lower_kernel(function: ir.Operation, machine: Machine, target: ir.Module) -> LoweredKernel:

@@ -22,6 +22,7 @@ class Isa:
     is_scalable: bool = False
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
+    llc_bytes: int = 32 << 20
 
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype`, as computed, in a vector register."""
