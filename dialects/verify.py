@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mlir import ir
 
 from .build import attrs_of, definition_of, operands_of, type_of
 from .op import OpError
 
+# Ops found right: name, types and attributes. Kept while one module is worked on: its entries belong to its context.
+Verified = set[tuple[Any, ...]]
 
-def verify_module(module: ir.Module) -> None:
-    """Raises OpError with the op, its location, what was found and what the declaration gives."""
+
+def verify_module(module: ir.Module, verified: Verified | None = None) -> None:
+    """Raises OpError with the op, its location, what was found and what the declaration gives.
+
+    Most ops are equal to one that an earlier pass left, or another layer holds: those in `verified` are passed over.
+    """
+    verified = set() if verified is None else verified
     operations: list[ir.Operation] = []
 
     def collect(operation: ir.Operation) -> ir.WalkResult:
@@ -19,7 +28,15 @@ def verify_module(module: ir.Module) -> None:
 
     module.operation.walk(collect)
     for operation in operations:
-        verify_op(operation)
+        key = (
+            operation.name,
+            tuple(v.type for v in operation.operands),
+            tuple(r.type for r in operation.results),
+            tuple(operation.attributes.items()),
+        )
+        if key not in verified:
+            verify_op(operation)
+            verified.add(key)
 
 
 def verify_op(operation: ir.Operation) -> None:

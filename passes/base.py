@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mlc.dialects.op import OpError
-from mlc.dialects.verify import verify_module
+from mlc.dialects.verify import Verified, verify_module
 from mlir import ir
 from mlir.passmanager import PassManager
 
@@ -98,13 +98,14 @@ def run_pipeline(
     Raises PassError with the failing pass; the IR it was given is written to `dump_dir` when there is one.
     """
     run = PipelineRun()
+    verified: Verified = set()
     for number, spec in enumerate(specs, start=first_number):
         if watch is not None:
             watch(spec)
         started = time.perf_counter()
         before = _text(module) if dump_dir is not None else None
         try:
-            _run_one(module, spec)
+            _run_one(module, spec, verified)
         except (PassError, OpError) as error:
             raise PassError(f"{spec}: {error}{_repeat(dump_dir, spec, before)}") from error
         run.seconds[spec] = run.seconds.get(spec, 0.0) + time.perf_counter() - started
@@ -114,7 +115,7 @@ def run_pipeline(
     return run
 
 
-def _run_one(module: ir.Module, spec: str) -> None:
+def _run_one(module: ir.Module, spec: str, verified: Verified) -> None:
     if spec.startswith("mlir:"):
         with module.context:
             try:
@@ -127,7 +128,7 @@ def _run_one(module: ir.Module, spec: str) -> None:
         instance.run(module)
         if not module.operation.verify():
             raise PassError("the pass left invalid IR")
-        verify_module(module)
+        verify_module(module, verified)
         _check_removed(module, instance.removes)
 
 

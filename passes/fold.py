@@ -14,10 +14,14 @@ from mlir import ir
 
 from .base import Pass
 from .dce import drop_dead
+from .neutral import without_neutral
 from .rewriting import body_of, functions, mlc_ops, replace_op, users_of
 
-# Growing a constant (broadcast, iota, one-hot) past this would trade arithmetic for artifact bytes.
-_LARGEST_GROWTH_ELEMENTS = 4096
+# Growing a constant (broadcast, iota, one-hot) past this would trade arithmetic for artifact bytes. Masks and tables of
+# rotary embeddings of some hundred positions stay below.
+_LARGEST_GROWTH_BYTES = 256 * 1024
+# Sources of known values that are no bytes anywhere: computed where they are read, until something on them folds.
+_COMPUTED_SOURCES = ("mlc.full", "mlc.iota")
 
 
 def constant_source(value: ir.Value) -> ir.Operation | None:
@@ -39,6 +43,22 @@ def _is_symbolic(value: object) -> bool:
     return isinstance(value, dims.Dim) or (isinstance(value, list) and any(isinstance(v, dims.Dim) for v in value))
 
 
+def _is_known(value: ir.Value) -> bool:
+    """A constant, a weight, or a computed source of static size."""
+    if constant_source(value) is not None:
+        return True
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name not in _COMPUTED_SOURCES:
+        return False
+    return type_of(value).is_static and not any(_is_symbolic(v) for v in attrs_of(owner.operation).values())
+
+
+def _known_array(value: ir.Value, store: WeightStore, module: ir.Module) -> np.ndarray:
+    if constant_source(value) is not None:
+        return array_of(value, store)
+    return reference.run_op(value.owner.operation, [], {}, module)[0]
+
+
 def _foldable(operation: ir.Operation) -> bool:
     definition = definition_of(operation)
     if definition.name in ("constant", "weight", "random_uniform") or not all(
@@ -47,31 +67,44 @@ def _foldable(operation: ir.Operation) -> bool:
         return False
     if any(_is_symbolic(v) for v in attrs_of(operation).values()):
         return False
-    elements = sum(type_of(r).elements for r in operation.results)
     operands = list(operation.operands)
     if not operands:  # full, iota, dim_value: small ones help others fold; large ones are cheaper computed
-        return elements <= SMALL_CONSTANT_ELEMENTS
-    if not all(constant_source(v) is not None for v in operands):
+        return sum(type_of(r).elements for r in operation.results) <= SMALL_CONSTANT_ELEMENTS
+    if not all(_is_known(v) for v in operands):
         return False
-    return elements <= max(sum(type_of(v).elements for v in operands), _LARGEST_GROWTH_ELEMENTS)
+    stored = sum(type_of(v).bytes for v in operands if constant_source(v) is not None)
+    return sum(type_of(r).bytes for r in operation.results) <= max(stored, _LARGEST_GROWTH_BYTES)
 
 
 def _evaluate(operation: ir.Operation, store: WeightStore, module: ir.Module) -> list[np.ndarray]:
+    def read(value: ir.Value) -> np.ndarray:
+        return _known_array(value, store, module)
+
     inputs = [
-        [array_of(v, store) for v in o] if isinstance(o, list) else (None if o is None else array_of(o, store))
+        [read(v) for v in o] if isinstance(o, list) else (None if o is None else read(o))
         for o in operands_of(operation)
     ]
     return reference.run_op(operation, inputs, {}, module)
 
 
 def make_constant(builder: OpBuilder, store: WeightStore, name: str, array: np.ndarray) -> Value:
-    """A constant op when small, else a weight."""
+    """A constant op when small, else a weight, or `full` where all elements are one number."""
     if array.size <= SMALL_CONSTANT_ELEMENTS:
         return builder.constant(array)
     from mlc.dialects.types import dtype_of_numpy
 
+    if _is_uniform(array):
+        return builder.full(shape=list(array.shape), value=float(array.flat[0]), dtype=dtype_of_numpy(array.dtype))
     stored = store.add(name, np.ascontiguousarray(array))
     return builder.weight(name=stored, shape=list(array.shape), dtype=dtype_of_numpy(array.dtype))
+
+
+def _is_uniform(array: np.ndarray) -> bool:
+    """Whether `full` can say the array: one number, which its attribute (f64) holds exactly; -0.0 is left alone."""
+    first = array.flat[0]
+    if array.dtype.kind not in "fib" or (array != first).any() or (np.signbit(float(first)) and not first):
+        return False
+    return array.dtype.kind != "i" or abs(int(first)) <= 2**53
 
 
 def _weight_name(operation: ir.Operation) -> str:
@@ -143,7 +176,7 @@ class Fold(Pass):
     """Evaluates ops on constants by their own reference, and folds scales and offsets of batch norms into convolutions.
 
     Before: any L0 module. After: no op has constant operands only, unless its result would be much larger than they
-    are.
+    are; none adds zero, multiplies by one or the like (see neutral.py).
     """
 
     def run(self, module: ir.Module) -> None:
@@ -165,8 +198,10 @@ class Fold(Pass):
             name = _weight_name(operation)
             replace_op(operation, [make_constant(builder, store, name, a).ir for a in arrays])
             return True
-        scaled = _fold_scale(operation, store)
-        if scaled is not None:
-            replace_op(operation, [scaled.ir])
+        replacement = _fold_scale(operation, store) or without_neutral(
+            operation, lambda v: _known_array(v, store, module) if _is_known(v) else None
+        )
+        if replacement is not None:
+            replace_op(operation, [replacement.ir])
             return True
         return False

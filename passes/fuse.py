@@ -68,6 +68,29 @@ def fits_rows(shape: tuple[Size, ...], source: tuple[Size, ...]) -> bool:
     return all(a in (1, b) for a, b in zip(shape, source[lead:], strict=True))
 
 
+def ends_product(operation: ir.Operation) -> bool:
+    """Whether elementwise ops alone, each read once and as large as the result, lie between this and a tiled op."""
+    shape = type_of(operation.results[0]).shape
+    for value in operation.operands:
+        if isinstance(value.owner, ir.Block) or type_of(value).shape != shape or len(users_of(value)) != 1:
+            continue
+        owner = value.owner.operation
+        if is_tiled(owner) or (has_emit(owner) and ends_product(owner)):
+            return True
+    return False
+
+
+def follows_reduction(operation: ir.Operation) -> bool:
+    """Whether the op computes one number a row, from a reduction over the rest of the row."""
+    if is_trailing_reduction(operation):
+        return True
+    shape = type_of(operation.results[0]).shape
+    if not shape or shape[-1] != 1 or not has_emit(operation):
+        return False
+    owners = [v.owner.operation for v in operation.operands if not isinstance(v.owner, ir.Block)]
+    return any(len(users_of(o.results[0])) == 1 and follows_reduction(o) for o in owners)
+
+
 @dataclass
 class Group:
     """A kernel being collected; `members` from the last op to the first."""
@@ -130,10 +153,16 @@ class Fuser:
                 self._join(group, operation)
             if len(joined) == len(candidates) and not is_returned:
                 return
-        elif len(candidates) == 1 and not is_returned and self._can_join(candidates[0], operation):
+        elif len(candidates) == 1 and not is_returned and self._takes(candidates[0], operation):
             self._join(candidates[0], operation)
             return
         self._start(operation)
+
+    def _takes(self, group: Group, operation: ir.Operation) -> bool:
+        """Whether `operation` joins its only readers. What a product can do on its tiles is left to it where a row
+        kernel follows: rows then read one tensor, and the product's arithmetic hides the reads of the others."""
+        is_epilogue = group.kind == "row" and has_emit(operation) and ends_product(operation)
+        return not is_epilogue and self._can_join(group, operation)
 
     def _start(self, operation: ir.Operation) -> None:
         group = Group(operation, kind_alone(operation))
@@ -233,7 +262,7 @@ class Fuser:
         if is_view(operation) or not (is_expensive(operation) or self._is_light(operation)):
             return True
         shape, wanted = type_of(operation.results[0]), type_of(user.results[0])
-        return shape.elements == wanted.elements or is_row_op(user)
+        return shape.elements == wanted.elements or is_row_op(user) or follows_reduction(operation)
 
     def _is_single_reader(self, user: ir.Operation, operation: ir.Operation) -> bool:
         definition = definition_of(user)
@@ -314,7 +343,7 @@ class Fuse(Pass):
         known: dict[str, str] = {}
         calls: dict[ir.Value, ir.Value] = {}
         for group in sorted(groups, key=lambda g: order[g.root]):
-            _outline(module, group, order, known, calls)
+            _outline(module, group, known, calls)
         returned = block.operations[len(block.operations) - 1].operation
         for position, value in enumerate(list(returned.operands)):
             returned.operands[position] = calls[value]
@@ -323,8 +352,8 @@ class Fuse(Pass):
                 operation.erase()
 
 
-def _outline(module: ir.Module, group: Group, order: dict, known: dict[str, str], calls: dict) -> None:
-    members = sorted(dict.fromkeys(group.members), key=lambda op: order[op])
+def _outline(module: ir.Module, group: Group, known: dict[str, str], calls: dict) -> None:
+    members = _operands_first(group)
     inside = {r for op in members for r in op.results}
     inputs = list(dict.fromkeys(v for op in members for v in op.operands if v not in inside))
     results = list(group.root.results)
@@ -333,7 +362,7 @@ def _outline(module: ir.Module, group: Group, order: dict, known: dict[str, str]
     hero = _hero_name(group)
     name = f"k{len(known)}_{hero}"
     function = _build_function(module, name, members, inputs, results, group.kind, hero, loc)
-    text = str(function).replace(f"@{name}(", "@(")
+    text = function.get_asm(use_local_scope=True).replace(f"@{name}(", "@(")
     if text in known:
         function.erase()
         name = known[text]
@@ -344,6 +373,22 @@ def _outline(module: ir.Module, group: Group, order: dict, known: dict[str, str]
         attributes={"callee": ir.FlatSymbolRefAttr.get(name)}, loc=loc, ip=ir.InsertionPoint(group.root),
     )
     calls.update(zip(results, call.results, strict=True))
+
+
+def _operands_first(group: Group) -> list[ir.Operation]:
+    """The members in an order that follows from their structure alone, so that equal kernels read alike."""
+    members = set(group.members)
+    found: dict[ir.Operation, None] = {}
+
+    def visit(operation: ir.Operation) -> None:
+        if operation in members and operation not in found:
+            for value in operation.operands:
+                if not isinstance(value.owner, ir.Block):
+                    visit(value.owner.operation)
+            found[operation] = None
+
+    visit(group.root)
+    return list(found)
 
 
 def _hero_name(group: Group) -> str:

@@ -6,6 +6,7 @@ GRAPH = [
     "simplify", "fold", "cse", "dce",
     "infer-layout",          # after fold: scales of batch norms are in the weights by then
     "simplify", "fold", "cse",
+    "merge-products", "split-rotary", "cse", "fold",  # weights side by side and halves of tables, computed now
     "match-attention",
     "decompose",             # composites that no fused emitter takes; before fuse sees them
 ]

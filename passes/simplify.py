@@ -11,6 +11,7 @@ from mlir import ir
 
 from .base import Pass
 from .dce import drop_dead
+from .reshapes import reshaped_product
 from .rewriting import body_of, functions, mlc_ops, replace_op
 
 
@@ -36,7 +37,7 @@ def _reshape(op: ir.Operation) -> list[ir.Value] | None:
     before = producer(op.operands[0], "reshape")
     if before is not None:
         return [_builder(op).reshape(Value(before.operands[0]), shape=attrs_of(op)["shape"]).ir]
-    return None
+    return reshaped_product(op)
 
 
 def _transpose(op: ir.Operation) -> list[ir.Value] | None:
@@ -113,7 +114,7 @@ class Simplify(Pass):
     """Applies the rules above until none fits, and drops what became dead.
 
     Before: any L0 module. After: no view of the same kind on a view, no identity view, no transpose of the last two
-    dimensions into a matmul.
+    dimensions into a matmul, no reshape of a product's rows after it.
     """
 
     def run(self, module: ir.Module) -> None:
