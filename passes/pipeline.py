@@ -8,6 +8,8 @@ GRAPH = [
     "simplify", "fold", "cse",
     "merge-products", "split-rotary", "cse", "fold",  # weights side by side and halves of tables, computed now
     "match-attention",
+    "fold-masks",            # after match-attention: of what exporters spelt out too
+    "simplify",              # keys are transposed back
     "decompose",             # composites that no fused emitter takes; before fuse sees them
 ]
 KERNELS = [
