@@ -4,14 +4,14 @@
 
 Nodes are walked in order over a scope of values, each `Known` (a number or a size expression: weights, shapes) or a
 tensor in the graph. What is known is evaluated here, so that the graph has no shape arithmetic; the rest goes through
-the row of its op (frontend/onnx_ops.py), its function body, or the function that ONNX itself defines for it. Declared
-shapes of anything but inputs are not looked at.
+the row of its op (frontend/onnx_ops.py), its function body, or the function that ONNX itself defines for it. Of declared
+shapes only those of inputs are looked at, and the ranks of outputs where a Squeeze leaves them open.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from mlc.frontend.graph import SMALL_CONSTANT_ELEMENTS, GraphBuilder, Value
 from mlc.frontend.onnx_ops import (
     ByDefinitionError,
     Call,
+    MisfitError,
     NeedsKnownError,
     SameSizeError,
     UnsupportedNodeError,
@@ -121,6 +122,7 @@ class Importer:
         self.sizes = Sizes(names.ranges)
         self.g = GraphBuilder()
         self.report = Report(Path(file).name if file else "the model")
+        self.unsqueezed: list[Dim] = []  # sizes that a Squeeze of whatever is 1 left, though they may be 1
         self._constants: dict[int, tuple[np.ndarray, Value]] = {}
         self._depth = 0
 
@@ -136,6 +138,8 @@ class Importer:
                 outputs.append((info.name, self.materialize(scope.get(info.name), info.name)))
             except UnsupportedNodeError as error:
                 raise OnnxError(f"output {error}; only tensors can be outputs") from error
+            if self.unsqueezed and info.shape is not None and len(info.shape) < len(outputs[-1][1].shape):
+                raise SameSizeError(self.unsqueezed[0], 1)
         used = {s for t in self.g.block.arguments for size in build.type_of(t).shape for s in size_dims.symbols(size)}
         self.g.symbols = {name: range_ for name, range_ in self.names.ranges.items() if name in used}
         return self.g.finish(outputs)
@@ -234,7 +238,16 @@ class Importer:
         reason = "" if error is None else str(error)
         if isinstance(error, NeedsKnownError) and error.name in {info.name for info in self.model.graph.inputs}:
             reason += f"; fix it with values={{'{error.name}': ...}}"
-        self.report.add(f"{node.domain}.{node.op}" if node.domain else node.op, f"node '{node.label}'", reason)
+        op = f"{node.domain}.{node.op}" if node.domain else node.op
+        self.report.add(op, f"node '{node.label}'", reason, is_misfit=isinstance(error, OpError | MisfitError))
+
+    def attempt(self, run: Callable[[], list[Any]]) -> tuple[list[Any], Report]:
+        """What `run()` gives, and what it would have reported, which is left to the caller."""
+        outer, self.report = self.report, Report(self.report.source)
+        try:
+            return run(), self.report
+        finally:
+            self.report = outer
 
     failed = FAILED
 

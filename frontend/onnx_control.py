@@ -1,6 +1,8 @@
 """ONNX control flow, resolved at import.
 
 An `If` whose condition is known takes its branch; any other runs both branches, which have no effects, and selects.
+Where the sizes at hand fit one branch only (a voice detector has one for each sampling rate, and chunks have a length
+for one of them), the results are NaN when the other is taken: no run of the model has a value there.
 `Loop` and `Scan` of known length are unrolled.
 """
 
@@ -62,12 +64,29 @@ def _if(importer: Importer, node: Node, inputs: list[Any], scope: Scope) -> list
         return _run(importer, node.attrs[branch], scope, [])
     if _is_guarded_squeeze(node):
         return _run(importer, node.attrs["then_branch"], scope, [])
-    yes = _run(importer, node.attrs["then_branch"], scope, [])
-    no = _run(importer, node.attrs["else_branch"], scope, [])
+    branches = [node.attrs[name] for name in ("then_branch", "else_branch")]
+    (yes, yes_report), (no, no_report) = (
+        importer.attempt(lambda branch=branch: _run(importer, branch, scope, [])) for branch in branches
+    )
     importer.locate(node)
     call = Call(importer, node, importer.sizes)
+    if yes_report.holds_misfits_only and not no_report.findings:
+        yes = [_no_value(importer, call, x, name) for x, name in zip(no, node.outputs, strict=True)]
+    elif no_report.holds_misfits_only and not yes_report.findings:
+        no = [_no_value(importer, call, x, name) for x, name in zip(yes, node.outputs, strict=True)]
+    else:
+        importer.report.add_all(yes_report)
+        importer.report.add_all(no_report)
     flag = call.shaped(condition, [])
     return [_select(importer, call, flag, a, b, name) for a, b, name in zip(yes, no, node.outputs, strict=True)]
+
+
+def _no_value(importer: Importer, call: Call, other: Any, name: str) -> Any:
+    """What stands for a branch's result that cannot be: NaN in the shape of the other branch's."""
+    like = importer.materialize(other, name)
+    if not DTYPES[like.dtype].is_float:
+        raise UnsupportedNodeError(f"'{name}' of a branch that does not fit the sizes: {like.dtype} has no NaN")
+    return call.full(shape=list(like.shape), value=np.nan, dtype=like.dtype)
 
 
 def _is_guarded_squeeze(node: Node) -> bool:

@@ -40,6 +40,10 @@ class UnsupportedNodeError(ValueError):
     """A node, or this use of it, that cannot be imported; the message says which part."""
 
 
+class MisfitError(UnsupportedNodeError):
+    """Operands whose sizes or ranks no run of the node can take."""
+
+
 class NeedsKnownError(UnsupportedNodeError):
     """An input that must be known at import is computed at run time. `name` is that of the ONNX value."""
 
@@ -193,7 +197,7 @@ class Call:
         """An axis counted from the front. Raises UnsupportedNodeError where `x` has no such axis."""
         rank = len(x.shape)
         if not -rank <= axis < max(rank, 1):
-            raise UnsupportedNodeError(f"axis {axis} of a tensor of rank {rank}")
+            raise MisfitError(f"axis {axis} of a tensor of rank {rank}")
         return axis % rank if rank else 0
 
     def axes(self, x: Value, axes: Sequence[int]) -> list[int]:
@@ -229,7 +233,7 @@ class Call:
         if isinstance(a, int) and a == 1:
             return b
         if isinstance(a, int) and isinstance(b, int):
-            raise UnsupportedNodeError(f"sizes {a} and {b} do not broadcast")
+            raise MisfitError(f"sizes {a} and {b} do not broadcast")
         raise SameSizeError(a, b)
 
     def same_size(self, a: Any, b: Any) -> Any:
@@ -237,7 +241,7 @@ class Call:
         if a == b:
             return a
         if isinstance(a, int) and isinstance(b, int):
-            raise UnsupportedNodeError(f"sizes {a} and {b} must be equal")
+            raise MisfitError(f"sizes {a} and {b} must be equal")
         raise SameSizeError(a, b)
 
     def sliced(self, x: Value, axis: int, start: Any, limit: Any, step: int = 1) -> Value:

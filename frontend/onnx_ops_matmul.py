@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mlc.dialects.types import DTYPES
 from mlc.frontend.onnx_ops import Call, row
+from mlc.frontend.onnx_ops_cast import saturated
 from mlc.frontend.onnx_ops_conv import convolve, window_of
 from mlc.frontend.shape_values import Known, product
 
@@ -164,38 +165,49 @@ def _quantisation(c: Call, x: Value, scale: Value, zero: Value | None) -> tuple[
     return spread(scale), None if zero is None else spread(zero)
 
 
-_RANGES = {"u8": (0, 255), "i8": (-128, 127), "u16": (0, 65535), "i16": (-32768, 32767)}
+def _range(dtype: str) -> tuple[float, float]:
+    """The least and largest number of an integer type."""
+    info = DTYPES[dtype]
+    half = 1 << (info.bits - 1)
+    return (-half, half - 1) if info.kind == "i" else (0, 2 * half - 1)
 
 
 def quantize(c: Call, x: Value, scale: Value, zero: Value | None, dtype: str) -> Value:
-    """round(x / scale) + zero, saturated to the integer type."""
-    if dtype not in _RANGES:
-        raise c.unsupported(f"quantisation to {dtype}")
-    low, high = _RANGES[dtype]
-    y = c.round(c.div(x, c.to(scale, x.dtype)))
+    """x / scale + zero as `dtype`, saturated; for integers rounded to even before zero is added."""
+    y = c.div(x, c.to(scale, x.dtype))
+    if DTYPES[dtype].is_float:
+        y = y if zero is None else c.add(y, c.to(zero, y.dtype))
+        return saturated(c, y, dtype) if c.attr("saturate", 1) else c.to(y, dtype)
+    low, high = _range(dtype)
+    y = c.round(y)
     y = y if zero is None else c.add(y, c.to(zero, y.dtype))
     return c.to(c.to(c.clamp(y, float(low), float(high)), "i32"), dtype)
 
 
-def dequantize(c: Call, x: Value, scale: Value, zero: Value | None) -> Value:
-    """(x - zero) * scale, subtracted exactly in i32."""
-    wide = c.to(x, "i32")
-    wide = wide if zero is None else c.sub(wide, c.to(zero, "i32"))
-    return c.mul(c.to(wide, scale.dtype), scale)
+def dequantize(c: Call, x: Value, scale: Value, zero: Value | None, dtype: str) -> Value:
+    """(x - zero) * scale as `dtype`, subtracted exactly in i32 where `x` is of integers."""
+    exact = "f32" if DTYPES[x.dtype].is_float else "i32"
+    wide = c.to(x, exact)
+    wide = wide if zero is None else c.sub(wide, c.to(zero, exact))
+    return c.to(c.mul(c.to(wide, scale.dtype), scale), dtype)
 
 
 @row("QuantizeLinear")
 def _quantize_linear(c: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
     number = c.attr("output_dtype", 0)
     dtype = zero.dtype if zero is not None else c.mlc_dtype(number) if number else "u8"
+    precision = c.attr("precision", 0)
+    work = c.mlc_dtype(precision) if precision else x.dtype if DTYPES[x.dtype].is_float else scale.dtype
     scale, zero = _quantisation(c, x, scale, zero)
-    return quantize(c, x, scale, zero, dtype)
+    return quantize(c, c.to(x, work), scale, zero, dtype)
 
 
 @row("DequantizeLinear")
 def _dequantize_linear(c: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
+    number = c.attr("output_dtype", 0)
+    dtype = c.mlc_dtype(number) if number else scale.dtype
     scale, zero = _quantisation(c, x, scale, zero)
-    return dequantize(c, x, scale, zero)
+    return dequantize(c, x, scale, zero, dtype)
 
 
 @row("MatMulInteger")
@@ -236,7 +248,7 @@ def _qlinear_matmul(
 def _requantized(c: Call, x: Value, scale: Value, zero: Value) -> Value:
     scale = c.shaped(scale, []) if product(scale.shape) == 1 else scale
     zero_ = c.shaped(zero, []) if product(zero.shape) == 1 else zero
-    low, high = _RANGES[zero.dtype]
+    low, high = _range(zero.dtype)
     y = c.add(c.round(c.mul(c.to(x, "f32"), scale)), c.to(zero_, "f32"))
     return c.to(c.to(c.clamp(y, float(low), float(high)), "i32"), zero.dtype)
 

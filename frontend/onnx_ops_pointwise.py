@@ -218,24 +218,6 @@ def _shrink(c: Call, x: Value) -> Value:
 # --- types ---
 
 
-@row("Cast")
-def _cast(c: Call, x: Value) -> Value:
-    return c.to(x, c.mlc_dtype(c.attr("to")))
-
-
-@row("CastLike")
-def _cast_like(c: Call, x: Value, like: Value) -> Value:
-    return c.to(x, like.dtype)
-
-
-@row("BitCast")
-def _bit_cast(c: Call, x: Value) -> Value:
-    dtype = c.mlc_dtype(c.attr("to"))
-    if "bool" in (x.dtype, dtype):  # one byte of 0 or 1
-        return c.to(x, dtype)
-    return c.bitcast(x, dtype=dtype)
-
-
 @row("Sign")
 def _sign(c: Call, x: Value) -> Value:
     return c.sign(x)

@@ -38,6 +38,7 @@ def _squeeze(c: Call, x: Value, axes: Known | None = None) -> Value:
     given = c.attr("axes") if axes is None else axes.items()
     if given is None:
         drop = [i for i, size in enumerate(x.shape) if isinstance(size, int) and size == 1]
+        c.importer.unsqueezed += [size for size in x.shape if not isinstance(size, int)]
     else:
         drop = c.axes(x, given)
         for axis in drop:

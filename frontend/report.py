@@ -11,12 +11,16 @@ class UnsupportedCaseError(ValueError):
 
 @dataclass
 class Finding:
-    """One unsupported op or case: how often it occurs and where first."""
+    """One unsupported op or case: how often it occurs and where first.
+
+    `is_misfit`: the op is known, but its operands' sizes or ranks rule out that it runs at all.
+    """
 
     op: str
     reason: str
     first_loc: str
     count: int = 1
+    is_misfit: bool = False
 
 
 class UnsupportedError(ValueError):
@@ -37,12 +41,24 @@ class Report:
     source: str
     findings: dict[tuple[str, str], Finding] = field(default_factory=dict)
 
-    def add(self, op: str, loc: object, reason: str = "") -> None:
+    @property
+    def holds_misfits_only(self) -> bool:
+        """Whether something was added, and all of it says that operands do not fit."""
+        return bool(self.findings) and all(finding.is_misfit for finding in self.findings.values())
+
+    def add_all(self, other: Report) -> None:
+        """Adds what another report holds."""
+        for key, finding in other.findings.items():
+            known = self.findings.setdefault(key, finding)
+            if known is not finding:
+                known.count += finding.count
+
+    def add(self, op: str, loc: object, reason: str = "", *, is_misfit: bool = False) -> None:
         """Counts one use of `op`; the same op and reason at other places is one finding."""
         reason = reason or "mlc has no such op; rewrite it in supported ops, or ask for it"
         finding = self.findings.get((op, reason))
         if finding is None:
-            self.findings[op, reason] = Finding(op, reason, str(loc))
+            self.findings[op, reason] = Finding(op, reason, str(loc), is_misfit=is_misfit)
         else:
             finding.count += 1
 

@@ -199,6 +199,29 @@ def test_if_with_a_condition_from_data_selects():
         assert_like_ort(proto, np.asarray(flag), data(3))
 
 
+def test_if_with_a_branch_that_the_sizes_do_not_fit():
+    """Two layers for two lengths: the one that cannot be is NaN when it is asked for."""
+    branches = [
+        helper.make_graph([helper.make_node("MatMul", ["x", w], [y])], y, [], [unknown(y)])
+        for w, y in (("long", "a"), ("short", "b"))
+    ]
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])
+    weights = [numpy_helper.from_array(data(6, 2), "long"), numpy_helper.from_array(data(3, 2), "short")]
+    inputs = [tensor("c", dtype=TensorProto.BOOL), tensor("x", 1, 6)]
+    proto = model([node], inputs, [unknown("y")], weights)
+    module, x = import_onnx(proto), data(1, 6)
+    wanted = x @ numpy_helper.to_array(weights[0])
+    np.testing.assert_allclose(run_function(module, [np.asarray(True), x])[0], wanted, rtol=1e-5, atol=1e-6)
+    assert np.isnan(run_function(module, [np.asarray(False), x])[0]).all()
+
+
+def test_squeeze_of_whatever_is_one_and_a_declared_rank():
+    node = helper.make_node("Squeeze", ["x"], ["y"])
+    module = assert_like_ort(model([node], [tensor("x", "n", 1)], [tensor("y")]), data(1, 1))
+    assert "mlc.symbols = {}" in str(module)
+    assert_like_ort(model([node], [tensor("x", "n", 1)], [tensor("y", "n")]), data(3, 1))
+
+
 def test_values_option_fixes_an_input():
     node = helper.make_node("If", ["c"], ["y"], then_branch=branch("a", "Relu"), else_branch=branch("b", "Neg"))
     proto = model([node], [tensor("c", dtype=TensorProto.BOOL), tensor("x", 3)], [unknown("y")])

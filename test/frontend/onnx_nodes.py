@@ -1,0 +1,161 @@
+"""The onnx wheel's own node tests, imported and run: by the numpy reference, and compiled for this machine.
+
+    python test/frontend/onnx_nodes.py [--reference] [--jobs N] [PATTERN]
+
+prints how many of them pass both ways, and every one that fails though onnx_nodes_failing.txt does not list it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import mlc
+import numpy as np
+import onnx
+from mlc.dialects.reference import run_function
+from mlc.dialects.verify import verify_module
+from mlc.dialects.weights import store_of
+from mlc.frontend.onnx import import_onnx
+from mlc.frontend.report import UnsupportedError
+from mlc.targets.machines import find_machine
+from mlc.tools import driver
+from onnx.backend.test.loader import load_model_tests
+
+# A rounding of the type, where the test's own tolerance is finer than the type.
+COARSE = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
+CASES_A_PORTION = 8
+
+Run = Callable[[Any, list[np.ndarray]], Sequence[Any]]
+
+
+@cache
+def cases() -> dict[str, Any]:
+    with np.errstate(all="ignore"):
+        return {case.name: case for case in load_model_tests(kind="node")}
+
+
+@cache
+def expected_failures() -> list[tuple[re.Pattern, str]]:
+    lines = (Path(__file__).parent / "onnx_nodes_failing.txt").read_text().splitlines()
+    split = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
+    return [(re.compile(pattern), reason) for pattern, reason in split]
+
+
+def reason_to_fail(name: str) -> str:
+    """Why a test is not expected to pass; "" where it is."""
+    return next((reason for pattern, reason in expected_failures() if pattern.fullmatch(name)), "")
+
+
+def array(value: Any) -> Any:
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def imported(model: onnx.ModelProto, inputs: list[Any]) -> tuple[Any, list[Any]]:
+    """The module and the inputs that are left: what must be known at compile time (shapes, axes) is fixed."""
+    names = [info.name for info in model.graph.input]
+    fixed: dict[str, Any] = {}
+    while True:
+        try:
+            module = import_onnx(model, values=fixed)
+            return module, [x for name, x in zip(names, inputs, strict=False) if name not in fixed]
+        except UnsupportedError as error:
+            needed = re.findall(r"input '([^']*)' \([^)]*\) must be known", str(error))
+            left = {n: np.asarray(x) for n, x in zip(names, inputs, strict=False) if n not in fixed}
+            direct = {n: x for n, x in left.items() if n in needed}
+            integer = {n: x for n, x in left.items() if x.dtype.kind in "iub" and needed}
+            small = {n: x for n, x in left.items() if x.size <= 8 and needed}
+            more = direct or integer or small
+            if not more:
+                raise
+            fixed |= more
+
+
+def run_compiled(module: Any, inputs: list[np.ndarray]) -> list[Any]:
+    """The results of the module compiled for this machine; the module is rewritten on the way."""
+    machine = find_machine("host")
+    code = driver.compile_module(module, machine)
+    blob = driver.Artifact(driver.describe(module), [driver.target_of(module, machine, code)], {}).to_bytes()
+    result = mlc.load(blob)(*inputs)
+    return list(result) if isinstance(result, list | tuple) else [result]
+
+
+def check(case: Any, run: Run = run_function) -> None:
+    """Raises where a test does not import, run or give what its data say."""
+    for feeds, wanted in case.data_sets:
+        module, left = imported(case.model, [array(x) for x in feeds])
+        verify_module(module)
+        results = run(module, [np.asarray(x) for x in left])
+        store_of(module).release()
+        for got, want in zip(results, map(array, wanted), strict=True):
+            compare(np.asarray(got), np.asarray(want), case.rtol, max(case.atol, 1e-5))
+
+
+def compare(got: np.ndarray, want: np.ndarray, rtol: float, atol: float) -> None:
+    assert got.shape == want.shape and got.dtype == want.dtype
+    if want.dtype.kind not in "fV":
+        np.testing.assert_array_equal(got, want)
+        return
+    rtol = max(rtol, COARSE.get(want.dtype.name, 0.0))
+    np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=atol)
+
+
+def failures(names: Sequence[str], run: Run) -> dict[str, str]:
+    """The tests that fail, and how."""
+    failed = {}
+    for name in names:
+        try:
+            check(cases()[name], run)
+        except Exception as error:
+            failed[name] = f"{type(error).__name__}: {error}"
+    return failed
+
+
+def failures_in_processes(names: Sequence[str], run: Run, jobs: int) -> dict[str, str]:
+    """`failures` over `jobs` processes."""
+    portions = [names[i : i + CASES_A_PORTION] for i in range(0, len(names), CASES_A_PORTION)]
+    failed: dict[str, str] = {}
+    with ProcessPoolExecutor(jobs) as pool:
+        for found in pool.map(failures, portions, [run] * len(portions)):
+            failed |= found
+    return failed
+
+
+def report(names: Sequence[str], jobs: int, with_compiled: bool) -> Iterator[str]:
+    """The lines that the command prints."""
+    runs: dict[str, Run] = {"imported and run by the reference": run_function}
+    if with_compiled:
+        runs["compiled and run"] = run_compiled
+    for words, run in runs.items():
+        failed = failures_in_processes(names, run, jobs)
+        yield f"ONNX node tests {words}: {len(names) - len(failed)} of {len(names)} pass"
+        for name, text in failed.items():
+            if not reason_to_fail(name):
+                yield f"  {name}: {' '.join(text.split())[:300]}"
+        passing = [name for name in names if reason_to_fail(name) and name not in failed]
+        if passing:
+            yield f"  pass though they are listed: {', '.join(passing)}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pattern", nargs="?", default="", help="only tests whose name it is found in")
+    parser.add_argument("--reference", action="store_true", help="do not compile")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    options = parser.parse_args()
+    names = [name for name in cases() if re.search(options.pattern, name)]
+    lines = 0
+    for line in report(names, options.jobs, not options.reference):
+        print(line, flush=True)
+        lines += line.startswith(" ")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
