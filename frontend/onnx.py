@@ -4,7 +4,7 @@
 
 Nodes are walked in order over a scope of values, each `Known` (a number or a size expression: weights, shapes) or a
 tensor in the graph. What is known is evaluated here, so that the graph has no shape arithmetic; the rest goes through
-the row of its op (frontend/onnx_ops.py), its function body, or the function that ONNX itself defines for it. Of declared
+the row of its op (frontend/onnx_ops.py), its function body, or the function that ONNX defines for it. Of declared
 shapes only those of inputs are looked at, and the ranks of outputs where a Squeeze leaves them open.
 """
 
