@@ -6,7 +6,20 @@ from dataclasses import dataclass, fields
 
 from mlir import ir
 
+from .types import DTYPES
+
 _ATTR = "mlc.machine"
+
+
+def register_tile(registers: int, vector_bits: int) -> tuple[int, int]:
+    """Rows and vectors of sums that a product's inner loop keeps in registers.
+
+    All but a few registers hold sums, and loads stay under one a multiply-add: 6x2 of 16 registers, 8x3 of 32, and 14x2
+    where a load of a vector touches a whole cache line.
+    """
+    if registers < 32:
+        return 6, 2
+    return (14, 2) if vector_bits >= 512 else (8, 3)
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,10 @@ class Machine:
     l2_bytes: int = 524288
     llc_bytes: int = 32 << 20
     features: tuple[str, ...] = ()
+
+    def panel_columns(self, dtype: str) -> int:
+        """Columns of a packed panel, the width of the register tile; narrow types are computed in 32 bits."""
+        return register_tile(self.registers, self.vector_bits)[1] * (self.vector_bits // max(DTYPES[dtype].bits, 32))
 
     def attach(self, module: ir.Module) -> None:
         """Writes the facts to `module`."""

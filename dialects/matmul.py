@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import types
+from . import dims, types
 from .op import op
 from .types import DTYPES, TensorType
 
@@ -55,3 +55,43 @@ def _(k, index, a, b, *, transpose_a, transpose_b):
 
     depth = k.shape(a)[-2 if transpose_a else -1]
     return k.loop(depth, [k.splat(k.constant(0, k.dtype(a)))], step)[0]
+
+
+def unpacked(panels: np.ndarray, columns: int) -> np.ndarray:
+    """[*B, Q, K, C] panels as [*B, K, columns]."""
+    *batch, count, depth, width = panels.shape
+    return np.swapaxes(panels, -3, -2).reshape(*batch, depth, count * width)[..., :columns]
+
+
+@op("special")
+def pack_panels(b: N[*B, K, P], *, width: int, is_transposed: bool = False) -> N[*B, Q, K, C]:
+    """[*B, K, P] (or its transpose) as panels of `width` columns: [*B, ceil(P / width), K, width], zeros at the end.
+
+    What a product's inner loop reads front to back: worth a pass over `b` where many rows meet it. Source: Goto and van
+    de Geijn 2008, Anatomy of high-performance matrix multiplication.
+    """
+    b = np.swapaxes(b, -1, -2) if is_transposed else b
+    *batch, depth, columns = b.shape
+    count = -(-columns // width)
+    padded = np.pad(b, [(0, 0)] * (b.ndim - 1) + [(0, count * width - columns)])
+    return np.ascontiguousarray(np.swapaxes(padded.reshape(*batch, depth, count, width), -3, -2))
+
+
+@pack_panels.rule("infer")
+def _(b, *, width, is_transposed):
+    depth, columns = (b.shape[-1], b.shape[-2]) if is_transposed else b.shape[-2:]
+    return TensorType(b.dtype, (*b.shape[:-2], dims.ceildiv(columns, width), depth, width))
+
+
+@op("contract")
+def packed_matmul(a: N[*A, M, K], b: N[*B, Q, K, C], *, columns: int, transpose_a: bool = False) -> N[*A, M, P]:
+    """`matmul` of a and what `pack_panels` made of a matrix of so many columns. Source: ONNX MatMul-13."""
+    return matmul.reference(a, unpacked(b, columns), transpose_a=transpose_a)
+
+
+@packed_matmul.rule("infer")
+def _(a, b, *, columns, transpose_a):
+    rows, depth = (a.shape[-1], a.shape[-2]) if transpose_a else (a.shape[-2], a.shape[-1])
+    if b.rank < 3 or depth != b.shape[-2] or dims.ceildiv(columns, b.shape[-1]) != b.shape[-3]:
+        raise ValueError(f"a is {a}, b is {b}: no panels of a matrix of {columns} columns that a can meet")
+    return TensorType(a.dtype, (*types.broadcast_shapes([a.shape[:-2], b.shape[:-3]]), rows, columns))

@@ -137,11 +137,14 @@ def _emit_matmul(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Valu
     a_value, b_value = hero.operands
     a, result = strided_operand(k, a_value), type_of(hero.results[0])
     if attrs["transpose_a"]:
-        a = _swapped(a)
+        a = swapped(a)
     b: StridedBuffer | PackedPanels
-    b_shape = type_of(b_value).shape
-    n, k_size = result.shape[-1], b_shape[-1] if attrs["transpose_b"] else b_shape[-2]
-    b = _panels(k, b_value, attrs["transpose_b"])
+    if hero.name == "mlc.packed_matmul":
+        b, b_shape = _run_time_panels(k, b_value, result.shape[-1])
+    else:
+        b, b_shape = _panels(k, b_value, attrs["transpose_b"]), type_of(b_value).shape
+        b_shape = (*b_shape[:-2], b_shape[-1], b_shape[-2]) if attrs["transpose_b"] else b_shape
+    k_size, n = b_shape[-2:]
     batch = result.shape[:-2]
     rows_merge = len(b_shape) == 2 and _merged_rows(k, a_value, attrs["transpose_a"])
     space = epilogue_space(k, body, hero, may_merge=bool(rows_merge))
@@ -171,10 +174,20 @@ def _is_long(body: KernelBody, hero: ir.Operation) -> bool:
     return any(definition_of(op).family == "pointwise_math" for op in body.operations if op != hero)
 
 
-def _swapped(buffer: StridedBuffer) -> StridedBuffer:
+def swapped(buffer: StridedBuffer) -> StridedBuffer:
     strides = list(buffer.strides)
     strides[-1], strides[-2] = strides[-2], strides[-1]
     return StridedBuffer(buffer.ptr, buffer.dtype, buffer.offset, tuple(strides))
+
+
+def _run_time_panels(k: Kernel, value: ir.Value, columns: Size) -> tuple[PackedPanels, tuple[Size, ...]]:
+    """What `pack_panels` wrote, and the shape it was packed from."""
+    *batch, _, depth, width = type_of(value).shape
+    if width != k.isa.panel_columns(type_of(value).dtype):
+        raise EmitError(f"panels of {width} columns do not fit this machine's register tile")
+    strided = strided_operand(k, value)
+    strides = tuple(0 if size == 1 else stride for size, stride in zip(batch, strided.strides, strict=False))
+    return PackedPanels(strided.at([]), strided.dtype, strides), (*batch, depth, columns)
 
 
 def _panels(k: Kernel, value: ir.Value, is_transposed: bool) -> StridedBuffer | PackedPanels:
@@ -189,7 +202,7 @@ def _panels(k: Kernel, value: ir.Value, is_transposed: bool) -> StridedBuffer | 
             step = step * size
         return PackedPanels(k.buffers[value].pointer, type_of(value).dtype, tuple(k.size(s) for s in reversed(strides)))
     strided = strided_operand(k, value)
-    return _swapped(strided) if is_transposed else strided
+    return swapped(strided) if is_transposed else strided
 
 
 def _merged_rows(k: Kernel, value: ir.Value, is_transposed: bool) -> bool:
@@ -290,4 +303,6 @@ def _broadcast_mask(k: Kernel, value: ir.Value, scores: Sequence[Size]) -> Strid
     return StridedBuffer(buffer.ptr, buffer.dtype, buffer.offset, (*[0] * (len(scores) - len(own)), *own))
 
 
-_HEROES: dict[str, Callable[..., Size]] = {"matmul": _emit_matmul, "conv": _emit_conv, "attention": _emit_attention}
+_HEROES: dict[str, Callable[..., Size]] = {
+    "matmul": _emit_matmul, "packed_matmul": _emit_matmul, "conv": _emit_conv, "attention": _emit_attention,
+}

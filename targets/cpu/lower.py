@@ -18,7 +18,7 @@ from mlc.dialects.views import contiguous, register_index_rules
 from mlir import ir
 from mlir.dialects import llvm
 
-from . import recurrent  # noqa: F401  registers its rules
+from . import panels, recurrent  # noqa: F401  register their rules
 from .contract import emit_contract
 from .index import i64
 from .isa.facts import Isa

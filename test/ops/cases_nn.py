@@ -58,6 +58,14 @@ _MATMUL_CASES = [
     )
     for a, b in _MATMULS
     for ta, tb in ((False, False), (False, True), (True, False))
+] + [
+    # Many rows: the second operand is packed at run time.
+    Case("matmul", [a, b], _WIDE, {"transpose_a": ta, "transpose_b": tb}, length=70, magnitude=16.0, oracle=_matmul)
+    for a, b, ta, tb in (
+        ((200, 70), (70, 77), False, False),
+        ((70, 193), (77, 70), True, True),
+        ((2, 3, 192, 70), (3, 70, 64), False, False),
+    )
 ] + [Case("matmul", [(5, 7), (7, 9)], ("i64", "i32", "u8"), oracle=_matmul)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlc.dialects.machine import register_tile
 from mlc.dialects.types import DTYPES
 from mlc.dialects.val import compute_type
 from mlir import ir
@@ -41,14 +42,8 @@ class Isa:
 
     @property
     def tile(self) -> tuple[int, int]:
-        """Rows and vectors of the register tile.
-
-        All but a few registers hold sums, and loads stay under one a multiply-add: 6x2 of 16 registers, 8x3 of 32, and
-        14x2 where a load of a vector touches a whole cache line.
-        """
-        if self.register_count < 32:
-            return 6, 2
-        return (14, 2) if self.vector_bits >= 512 else (8, 3)
+        """Rows and vectors of the register tile."""
+        return register_tile(self.register_count, self.vector_bits)
 
     def panel_columns(self, dtype: str) -> int:
         """Columns of a packed panel: the width of the register tile."""
