@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -220,6 +221,65 @@ def test_arm(case: Case, isa: Isa, tmp_path: Path) -> None:
     run = Run(case, isa)
     run_arm(isa, run.emit, run.args, run.tiles, tmp_path)
     run.check()
+
+
+def innermost_loops(assembly: str) -> list[list[str]]:
+    """The instructions of each loop that holds no other jump."""
+    lines = [line.strip() for line in assembly.splitlines() if re.match(r"\s*[0-9a-f]+:\s", line)]
+    places = {int(line.split(":")[0], 16): number for number, line in enumerate(lines)}
+    words = [line.split(":", 1)[1].strip() for line in lines]
+    loops = []
+    for number, word in enumerate(words):
+        jump = re.match(r"j\w+\s+0x([0-9a-f]+)", word)
+        start = places.get(int(jump[1], 16), number + 1) if jump else number + 1
+        body = words[start:number]
+        if body and not any(re.match(r"j\w+\s", w) for w in body):
+            loops.append(body)
+    return loops
+
+
+@pytest.mark.parametrize("layout", ["bhqd", "bqhd"])
+def test_hot_loops_keep_their_registers(layout: str, tmp_path: Path) -> None:
+    """Products: twelve multiply-adds for eight loads a step. Powers: two registers at once. Nothing is spilt."""
+    run = Run(Case(96, 240, depth=64, value_depth=64, layout=layout), AVX2)
+    loops = innermost_loops(build_host(run.emit, run.args, tmp_path).assembly)
+    products = [
+        loop for loop in loops if sum("vfmadd" in w for w in loop) == 12 and not any("vpslld" in w for w in loop)
+    ]
+    assert len(products) >= 2
+    for loop in products:
+        assert sum("ptr [" in w and "prefetch" not in w for w in loop) == 8
+        assert len(loop) <= 24
+    powers = [loop for loop in loops if any("vpslld" in w for w in loop)]
+    assert powers
+    assert min(len(loop) for loop in powers) <= 2 * 18
+    fixed = r"ymmword ptr \[rsp( [+-] 0x[0-9a-f]+)?\]"
+    assert not [w for loop in products for w in loop if re.search(fixed, w)]
+    assert not [w for loop in powers for w in loop if re.search(r"vmov\w+\s+" + fixed, w)]
+
+
+def test_a_band_computes_the_blocks_that_it_needs(tmp_path: Path) -> None:
+    """Keys outside the band are never read: they are NaN."""
+    run = Run(Case(64, 400, batch=1, heads=1, groups=1, band=Band(10, 0)), AVX2)
+    for array in run.args[1:3]:
+        array[:, 96:] = np.nan
+    build_host(run.emit, run.args, tmp_path).bind(run.args, run.tiles)()
+    run.check()
+
+
+def test_blocks_that_a_mask_hides_are_not_read(tmp_path: Path) -> None:
+    run = Run(Case(48, 600, batch=2, heads=1, groups=1, mask="padding", mask_dtype="bool"), AVX2)
+    for array in run.args[1:3]:
+        array[0, 400:] = np.nan
+    build_host(run.emit, run.args, tmp_path).bind(run.args, run.tiles)()
+    run.check()
+
+
+def test_equal_blocks() -> None:
+    """No sliver of a block at the end: 512 keys are four blocks of 132, 132, 132 and 116."""
+    sizes = AttentionSizes((1,), 12, 12, 512, 512, 64, 64)
+    plan = plan_attention(AVX2, sizes, "f32")
+    assert (plan.tile_queries, plan.block_keys) == (48, 132)
 
 
 def test_nan_stays_in_its_row(tmp_path: Path) -> None:
