@@ -146,7 +146,10 @@ def _view_name(operation: ir.Operation) -> str | None:
 
 def strides_before(value: ir.Value, last: ir.Value) -> Strided | None:
     """Where `value`'s elements lie in the contiguous buffer of `last`, reached from it by reshapes and transposes
-    only."""
+    only.
+
+    No stride is 0: a dimension of one element may be the one that lanes, masked, are written along.
+    """
     if value == last:
         return contiguous(type_of(last).shape)
     uses = [u.owner.operation for u in value.uses]
@@ -164,7 +167,8 @@ def strides_before(value: ir.Value, last: ir.Value) -> Strided | None:
         for position, source in enumerate(perm):
             strides[source] = after.strides[position]
         return Strided(after.offset, tuple(strides))
-    return reshape_strided(after, type_of(operation.results[0]).shape, type_of(value).shape)
+    before = reshape_strided(after, type_of(operation.results[0]).shape, type_of(value).shape)
+    return before and Strided(before.offset, tuple(1 if stride == 0 else stride for stride in before.strides))
 
 
 def register_index_rules() -> None:

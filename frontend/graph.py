@@ -92,6 +92,8 @@ class GraphBuilder(OpBuilder):
     def constant(self, array: Any, dtype: str | None = None) -> Value:
         """A constant tensor: in the IR when small, else a weight."""
         value = np.asarray(array, None if dtype is None else types.DTYPES[dtype].numpy)
+        if not value.size:
+            return self.op("full", shape=list(value.shape), value=0, dtype=types.dtype_of_numpy(value.dtype))
         if value.size <= SMALL_CONSTANT_ELEMENTS:
             return self.op("constant", value=value)
         return self.weight("constant", value)
