@@ -218,7 +218,6 @@ class _Attention:
 
     def _emit_scores(self, block: Block, is_masked: bool) -> None:
         """Scores, and the largest of each query, tile by tile: a tile's keys meet all queries."""
-        width, vecs = self.plan.tile_queries, self.plan.query_vecs
         key_stride = self.k.strides[-2]
         start = self.k.at([*block.batch, block.group, block.key, 0])
 
@@ -230,26 +229,38 @@ class _Attention:
             # Panels of its columns would meet each line as a miss.
             self._fetch(self.v, block, first, height, self.sizes.value_depth)
 
-            def panel(column: ir.Value) -> None:
-                queries = Panel(offset_ptr(self.queries, column, self.total), self.total, width, vecs)
-                sums = zero_sums(self.isa, height, vecs, self.total)
-                sums = accumulate(self.isa, keys, queries, self.sizes.depth, sums)
-                peaks = [self.powers.peak(index.add(column, v * self.lanes)) for v in range(vecs)]
-                for r, row in enumerate(sums):
-                    key = index.add(first, r)
-                    for v, value in enumerate(row):
-                        at, score = index.add(column, v * self.lanes), Val(value, self.total)
-                        if is_masked:
-                            score = self.masking.apply(block, key, at, score)
-                        self._store(score, self.scores, index.add(index.mul(key, width), at))
-                        peaks[v] = score.larger(peaks[v])
-                for v, peak in enumerate(peaks):
-                    self.powers.set_peak(peak, index.add(column, v * self.lanes))
+            def panels(is_plain: bool) -> None:
+                index.each(
+                    0, block.query_count, self.plan.query_vecs * self.lanes,
+                    lambda column: self._emit_score_tile(block, keys, first, column, not is_plain),
+                )  # fmt: skip
 
-            index.each(0, block.query_count, vecs * self.lanes, panel)
+            is_plain = True
+            if is_masked:
+                is_plain = self.masking.is_plain(replace(block, key=index.add(block.key, first), key_count=height))
+            index.when(is_plain, lambda: panels(True), lambda: panels(False))
 
         tail = self._known_tail(self.sizes.keys, self.plan.block_keys, self.key_rows)
         each_row_tile(block.key_count, self.key_rows, rows, tail)
+
+    def _emit_score_tile(self, block: Block, keys: Rows, first: Size, column: Size, is_masked: bool) -> None:
+        """A register tile of scores: stored, and its largest taken."""
+        width, vecs, height = self.plan.tile_queries, self.plan.query_vecs, len(keys.pointers)
+        queries = Panel(offset_ptr(self.queries, column, self.total), self.total, width, vecs)
+        sums = zero_sums(self.isa, height, vecs, self.total)
+        sums = accumulate(self.isa, keys, queries, self.sizes.depth, sums)
+        places = [index.add(column, v * self.lanes) for v in range(vecs)]
+        peaks = [self.powers.peak(at) for at in places]
+        for r, row in enumerate(sums):
+            key = index.add(first, r)
+            for v, (value, at) in enumerate(zip(row, places, strict=True)):
+                score = Val(value, self.total)
+                if is_masked:
+                    score = self.masking.apply(block, key, at, score)
+                self._store(score, self.scores, index.add(index.mul(key, width), at))
+                peaks[v] = score.larger(peaks[v])
+        for peak, at in zip(peaks, places, strict=True):
+            self.powers.set_peak(peak, at)
 
     def _fetch(self, buffer: StridedBuffer, block: Block, first: Size, height: int, depth: int) -> None:
         """Asks for rows of K or V, which a sequence of some length has in the third-level cache."""

@@ -79,14 +79,24 @@ class Masking:
     def inspect(self, block: Block) -> tuple[ir.Value | bool, ir.Value | bool]:
         """(whether any key of the block may count, whether each counts for each query)."""
         is_seen, is_whole = self._scan(block)
+        return is_seen, _both(is_whole, self._is_inside(block))
+
+    def is_plain(self, block: Block) -> ir.Value | bool:
+        """Whether a few keys of a block that is masked need no mask."""
+        return self._is_inside(block) if self.mask is None else False
+
+    def _is_inside(self, block: Block) -> ir.Value | bool:
+        """Whether the band lets every query of the block see each of its keys."""
+        is_inside: ir.Value | bool = True
         if self.band.after is not None:
             last_key = index.sub(index.add(block.key, block.key_count), 1)
             last_seen = index.add(index.add(block.query, self.band.after), 1)
-            is_whole = _both(is_whole, index.less(last_key, last_seen))
+            is_inside = index.less(last_key, last_seen)
         if self.band.before is not None:
             last_query = index.sub(index.add(block.query, block.query_count), 1)
-            is_whole = _both(is_whole, index.less(index.sub(last_query, self.band.before), index.add(block.key, 1)))
-        return is_seen, is_whole
+            first_seen = index.sub(last_query, self.band.before)
+            is_inside = _both(is_inside, index.less(first_seen, index.add(block.key, 1)))
+        return is_inside
 
     def _scan(self, block: Block) -> tuple[ir.Value | bool, ir.Value | bool]:
         """What the mask alone says of the block."""
