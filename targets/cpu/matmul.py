@@ -8,7 +8,7 @@ epilogue serve every row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from mlc.dialects.types import DTYPES
@@ -27,7 +27,7 @@ from .isa.memory import (
     sum_dtype,
     zero_vector,
 )
-from .microkernel import Panel, Rows, Sums, accumulate, zero_sums
+from .microkernel import UNROLL, Panel, Rows, Sums, accumulate, zero_sums
 from .packing import PanelCopy
 
 # epilogue(index, sums, mask): stores the register whose first lane is the element at `index`, where mask is true.
@@ -224,6 +224,14 @@ class _Product:
         copy.emit()
         return Panel(target, self.total, self.columns, vecs, is_aligned=True)
 
+    def _fetching(self, panel: Panel, first: Size) -> Panel:
+        """The panel with the quarter of the next one that is this row tile's to fetch."""
+        if panel.next_ptr is None or not isinstance(self.sizes.k, int):
+            return panel
+        share = index.remainder(index.floor_div(first, self.isa.tile[0]), UNROLL)
+        offset = index.mul(share, self.sizes.k // UNROLL * self.columns)
+        return replace(panel, next_ptr=offset_ptr(panel.next_ptr, offset, panel.dtype))
+
     def _rows(self, block: Block, first: Size, height: int, k: Size) -> Rows:
         start = self.a.at([*block.batch, index.add(block.row, first), k])
         *_, row_stride, k_stride = self.a.strides
@@ -238,7 +246,8 @@ class _Product:
 
         def body(first: Size, height: int) -> None:
             sums = zero_sums(self.isa, height, panel.vecs, self.total)
-            sums = accumulate(self.isa, self._rows(block, first, height, 0), panel, self.sizes.k, sums)
+            rows = self._rows(block, first, height, 0)
+            sums = accumulate(self.isa, rows, self._fetching(panel, first), self.sizes.k, sums)
             finish(self.isa, block, first, sums, self.total)
 
         each_row_tile(row_count, self.isa.tile[0], body, self._known_tail())
@@ -250,7 +259,9 @@ class _Product:
 
         def body(first: Size, height: int) -> None:
             sums = zero_sums(self.isa, height, panel.vecs, self.total)
-            stage.store(first, accumulate(self.isa, self._rows(block, first, height, 0), panel, self.sizes.k, sums))
+            rows = self._rows(block, first, height, 0)
+            sums = accumulate(self.isa, rows, self._fetching(panel, first), self.sizes.k, sums)
+            stage.store(first, sums)
 
         each_row_tile(row_count, self.isa.tile[0], body, self._known_tail())
         stage.finish(block, row_count)
