@@ -8,7 +8,7 @@ addresses are constants apart and nothing is checked; border pixels go one at a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlir import ir
@@ -30,6 +30,7 @@ from .isa.memory import (
 from .matmul import Epilogue, PackedPanels, each_row_tile
 
 _UNROLLED_TAPS_MAX = 7
+_PIXELS = 8  # of a register tile: with three weights and an input in flight they fill 16 registers without spills
 
 Masks = list[ir.Value | None]
 
@@ -97,43 +98,53 @@ class _Tiles:
         stop = index.minimum(self.sizes.output[-1], index.add(first, pixel_count))
         start = index.mul(channel_block, channel_count)
         end = index.minimum(self.channels, index.add(start, channel_count))
-        lanes, vecs = self.isa.lanes(self.total), self.isa.tile[1]
+        self._pixels(line, first, stop, lambda body: self._each_channels(start, end, body))
+
+    @property
+    def vecs(self) -> int:
+        """Registers of channels in a register tile: what leaves room for its inputs and a line's weights."""
+        return 1 if self.isa.register_count < 32 else 2
+
+    def _each_channels(self, start: Size, end: Size, body: Callable[[Size, Masks], None]) -> None:
+        """`body(channel, masks)` for each group of channels that a register tile takes."""
+        lanes, vecs = self.isa.lanes(self.total), self.vecs
         width = vecs * lanes
+        whole: Masks = [None] * vecs
 
         def one(channel: ir.Value) -> None:
             left = index.sub(self.channels, channel)
-            whole: Masks = [None] * vecs
             if self.channels % width == 0:
-                self._pixels(line, first, stop, channel, whole)
+                body(channel, whole)
                 return
 
             def cut() -> None:
-                masks = [lane_mask(self.isa, self.total, index.sub(left, v * lanes)) for v in range(vecs)]
-                self._pixels(line, first, stop, channel, masks)
+                body(channel, [lane_mask(self.isa, self.total, index.sub(left, v * lanes)) for v in range(vecs)])
 
-            index.when(index.less(left, width), cut, lambda: self._pixels(line, first, stop, channel, whole))
+            index.when(index.less(left, width), cut, lambda: body(channel, whole))
 
         index.each(start, end, width, one)
 
     def _corner(self, dim: int, at: Size) -> Size:
         return index.sub(index.mul(at, self.sizes.strides[dim]), self.sizes.pads_low[dim])
 
-    def _pixels(self, line: _Line, first: Size, stop: Size, channel: Size, masks: Masks) -> None:
+    def _pixels(self, line: _Line, first: Size, stop: Size, channels: Callable[..., None]) -> None:
+        """Pixels outside, channels inside: the pixels around a register tile stay in the first-level cache."""
         low, high = self._inner_pixels()
         inner_first = index.minimum(index.maximum(low, first), stop)
         inner_stop = index.minimum(index.maximum(high, inner_first), stop)
 
+        def tile(pixel: Size, height: int, taps: tuple[Size, Size]) -> None:
+            channels(lambda channel, masks: self._register_tile(line, pixel, height, channel, masks, taps))
+
         def border(pixel: ir.Value) -> None:
-            corner = self._corner(self.last, pixel)
-            self._register_tile(line, pixel, 1, channel, masks, valid_taps(self.sizes, self.last, corner))
+            tile(pixel, 1, valid_taps(self.sizes, self.last, self._corner(self.last, pixel)))
 
         def inner(row: Size, height: int) -> None:
-            taps = (0, self.sizes.kernel[self.last])
-            self._register_tile(line, index.add(inner_first, row), height, channel, masks, taps)
+            tile(index.add(inner_first, row), height, (0, self.sizes.kernel[self.last]))
 
         if self.sizes.is_padded(self.last):
             index.each(first, inner_first, 1, border)
-        each_row_tile(index.sub(inner_stop, inner_first), self.isa.tile[0], inner)
+        each_row_tile(index.sub(inner_stop, inner_first), _PIXELS, inner)
         if self.sizes.is_padded(self.last):
             index.each(inner_stop, stop, 1, border)
 
@@ -150,7 +161,7 @@ class _Tiles:
     def _register_tile(
         self, line: _Line, pixel: Size, height: int, channel: Size, masks: Masks, taps: tuple[Size, Size]
     ) -> None:  # fmt: skip
-        vecs = self.isa.tile[1]
+        vecs = self.vecs
         corner = [*line.corner, self._corner(self.last, pixel)]
         start = self.x.at([line.batch, *corner, channel])
         init = [zero_vector(self.isa, self.total)] * (height * vecs)
@@ -178,31 +189,49 @@ class _Tiles:
 
         low, high = taps if dim == self.last else line.ranges[dim]
         if dim == self.last and isinstance(high, int) and low == 0 and high <= _UNROLLED_TAPS_MAX:
-            for tap in range(high):
-                state = one(tap, state)
-            return state
+            return self._known_taps(high, start, index.mul(number, kernel), masks, channel, state)
         return index.loop(low, high, 1, state, one)
 
     def _tap(self, start: ir.Value, number: Size, masks: Masks, channel: Size, state: list[ir.Value]) -> list[ir.Value]:
-        lanes, vecs = self.isa.lanes(self.total), self.isa.tile[1]
+        """One tap of the last dimension, for all pixels of the tile."""
+        return self._known_taps(1, start, number, masks, channel, state)
+
+    def _known_taps(
+        self, count: int, start: ir.Value, number: Size, masks: Masks, channel: Size, state: list[ir.Value]
+    ) -> list[ir.Value]:  # fmt: skip
+        """`count` taps of the last dimension from tap `number` on.
+
+        Each input pixel is read once and meets all taps that see it before the next one is: a few registers hold
+        inputs, whatever the width of the kernel.
+        """
+        lanes, vecs = self.isa.lanes(self.total), self.vecs
+        stride, dilation = self.sizes.strides[self.last], self.sizes.dilations[self.last]
+        members = self.sizes.channels
+        pixels = len(state) // vecs
+        readers: dict[int, list[tuple[int, int]]] = {}
+        for pixel in range(pixels):
+            for tap in range(count):
+                readers.setdefault(pixel * stride + tap * dilation, []).append((pixel, tap))
 
         def load(ptr: ir.Value, v: int, dtype: str) -> ir.Value:
             return load_vector(self.isa, offset_ptr(ptr, v * lanes, dtype), dtype, masks[v], like=self.total)
 
-        pixel_step = index.mul(self.sizes.strides[self.last], self.x.strides[1 + self.last])
-        pointers = [offset_ptr(start, index.mul(r, pixel_step), self.x.dtype) for r in range(len(state) // vecs)]
-        values = [[load(pointer, v, self.x.dtype) for v in range(vecs)] for pointer in pointers]
-        for member in range(self.sizes.channels):
-            row = index.add(index.mul(number, self.sizes.channels), member)
+        def factor(tap: int, member: int, v: int) -> ir.Value:
+            row = index.add(index.mul(index.add(number, tap), members), member)
             place = index.add(index.mul(row, self.channels), channel)
-            weights = offset_ptr(self.weights.ptr, place, self.weights.dtype)
-            factors = [load(weights, v, self.weights.dtype) for v in range(vecs)]
-            products = [
-                (self._spread(value, member), factor)
-                for pixel in values
-                for value, factor in zip(pixel, factors, strict=True)
-            ]
-            state = [multiply_add(*pair, total, self.total) for pair, total in zip(products, state, strict=True)]
+            return load(offset_ptr(self.weights.ptr, place, self.weights.dtype), v, self.weights.dtype)
+
+        factors = {(t, m, v): factor(t, m, v) for t in range(count) for m in range(members) for v in range(vecs)}
+        state = list(state)
+        for offset in sorted(readers):
+            there = offset_ptr(start, index.mul(offset, self.x.strides[1 + self.last]), self.x.dtype)
+            for v in range(vecs):
+                value = load(there, v, self.x.dtype)
+                for member in range(members):
+                    spread = self._spread(value, member)
+                    for pixel, tap in readers[offset]:
+                        at = pixel * vecs + v
+                        state[at] = multiply_add(spread, factors[tap, member, v], state[at], self.total)
         return state
 
     def _spread(self, value: ir.Value, member: int) -> ir.Value:
