@@ -60,20 +60,18 @@ def _known_array(value: ir.Value, store: WeightStore, module: ir.Module) -> np.n
 
 
 def _foldable(operation: ir.Operation) -> bool:
-    definition = definition_of(operation)
-    if definition.name in ("constant", "weight", "random_uniform") or not all(
-        type_of(r).is_static for r in operation.results
-    ):
-        return False
-    if any(_is_symbolic(v) for v in attrs_of(operation).values()):
-        return False
     operands = list(operation.operands)
-    if not operands:  # full, iota, dim_value: small ones help others fold; large ones are cheaper computed
-        return sum(type_of(r).elements for r in operation.results) <= SMALL_CONSTANT_ELEMENTS
-    if not all(_is_known(v) for v in operands):
+    if not all(map(_is_known, operands)):  # first, since it settles most ops at no cost
         return False
+    if definition_of(operation).name in ("constant", "weight", "random_uniform"):
+        return False
+    results = [type_of(r) for r in operation.results]
+    if not all(r.is_static for r in results) or any(_is_symbolic(v) for v in attrs_of(operation).values()):
+        return False
+    if not operands:  # full, iota, dim_value: small ones help others fold; large ones are cheaper computed
+        return sum(r.elements for r in results) <= SMALL_CONSTANT_ELEMENTS
     stored = sum(type_of(v).bytes for v in operands if constant_source(v) is not None)
-    return sum(type_of(r).bytes for r in operation.results) <= max(stored, _LARGEST_GROWTH_BYTES)
+    return sum(r.bytes for r in results) <= max(stored, _LARGEST_GROWTH_BYTES)
 
 
 def _evaluate(operation: ir.Operation, store: WeightStore, module: ir.Module) -> list[np.ndarray]:

@@ -17,7 +17,7 @@ from .attention import AttentionMask, AttentionSizes, Band, emit_attention, plan
 from .conv import ConvPlan, conv_layout, emit_conv, plan_conv
 from .conv_geometry import ConvSizes
 from .index import Ix, Number
-from .isa.memory import StridedBuffer, sum_dtype
+from .isa.memory import StridedBuffer, prefetch, sum_dtype
 from .kernel import Buffer, EmitError, Kernel
 from .loops import KernelBody, coalesced_shapes
 from .matmul import MatmulPlan, MatmulSizes, PackedPanels, emit_matmul, plan_matmul
@@ -109,6 +109,7 @@ def make_epilogue(k: Kernel, space: EpilogueSpace, hero: ir.Operation, bias: ir.
     """
     result = hero.results[0]
     dtype = type_of(result).dtype
+    wide = _wide_operands(k, space, hero)
 
     def epilogue(index: Sequence[Number], sums: ir.Value, mask: ir.Value | None) -> None:
         with k.scope():
@@ -119,10 +120,36 @@ def make_epilogue(k: Kernel, space: EpilogueSpace, hero: ir.Operation, bias: ir.
             if bias is not None:
                 total = total + k.read(bias, where[-1:])
             k.bound[result] = lambda _: total
+            for buffer, ahead in wide if mask is None else ():
+                prefetch(k.element_pointer(buffer, (k.offset(buffer, where) + k.ix(ahead)).base))
             k.store(space.target, where, k.read(space.stored, where))
             k.tail = None
 
     return epilogue
+
+
+# A panel is one line wide, so that its rows of a second operand (a residual, a gate) lie in as many pages, and the
+# hardware's prefetchers see no pattern. In rows; measured on Zen 3, 2026-12.
+_ROWS_AHEAD = 8
+
+
+def _wide_operands(k: Kernel, space: EpilogueSpace, hero: ir.Operation) -> list[tuple[Buffer, int]]:
+    """What the epilogue reads besides the sums, as large as the result, and how many elements ahead to ask for."""
+    shape = k.shape(space.stored)
+    pending, seen, found = [space.stored], set(), []
+    while pending:
+        value = pending.pop()
+        if value == hero.results[0] or value in seen:
+            continue
+        seen.add(value)
+        buffer = k.buffer_beneath(value)
+        if buffer is None:
+            pending.extend(value.owner.operands)
+        elif k.shape(value) == shape and len(shape) > 1 and buffer.view.strides[-1] == 1:
+            stride = buffer.view.strides[-2]
+            if isinstance(stride, int):
+                found.append((buffer, _ROWS_AHEAD * stride))
+    return found
 
 
 def _settled(k: Kernel, plan: Plan) -> Plan:
