@@ -46,8 +46,9 @@ def _(x, *, axis):
 @softmax.rule("lower")
 def _(g, x, *, axis):
     wide = widened(g, x)
-    powers = g.exp(g.sub(wide, g.max(wide, axes=[axis], keepdims=True)))
-    return narrowed(g, g.div(powers, g.sum(powers, axes=[axis], keepdims=True)), x.dtype)
+    powers = g.exp_nonpositive(g.sub(wide, g.max(wide, axes=[axis], keepdims=True)))
+    # One division a row: an element's would take longer than its exponential.
+    return narrowed(g, g.mul(powers, g.reciprocal(g.sum(powers, axes=[axis], keepdims=True))), x.dtype)
 
 
 @op("composite")
@@ -67,7 +68,7 @@ def _(x, *, axis):
 def _(g, x, *, axis):
     wide = widened(g, x)
     shifted = g.sub(wide, g.max(wide, axes=[axis], keepdims=True))
-    return narrowed(g, g.sub(shifted, g.log(g.sum(g.exp(shifted), axes=[axis], keepdims=True))), x.dtype)
+    return narrowed(g, g.sub(shifted, g.log(g.sum(g.exp_nonpositive(shifted), axes=[axis], keepdims=True))), x.dtype)
 
 
 def _check_scale(x, axis: int, **scales) -> None:
@@ -98,15 +99,22 @@ def _(x, weight, bias, *, axis, epsilon):
     return x
 
 
-def _normalised(g, wide, axes: list[int], epsilon: float):
-    centred = g.sub(wide, g.mean(wide, axes=axes, keepdims=True))
-    variance = g.mean(g.mul(centred, centred), axes=axes, keepdims=True)
+def _mean(g, wide, stages: list[list[int]]):
+    """The mean over the axes of one stage after another."""
+    for axes in stages:
+        wide = g.mean(wide, axes=axes, keepdims=True)
+    return wide
+
+
+def _normalised(g, wide, stages: list[list[int]], epsilon: float):
+    centred = g.sub(wide, _mean(g, wide, stages))
+    variance = _mean(g, g.mul(centred, centred), stages)
     return g.mul(centred, g.rsqrt(g.add(variance, g.scalar(epsilon, wide.dtype))))
 
 
 @layer_norm.rule("lower")
 def _(g, x, weight, bias, *, axis, epsilon):
-    result = _normalised(g, widened(g, x), list(range(axis, len(x.shape))), epsilon)
+    result = _normalised(g, widened(g, x), [list(range(axis, len(x.shape)))], epsilon)
     result = result if weight is None else g.mul(result, widened(g, weight))
     return narrowed(g, result if bias is None else g.add(result, widened(g, bias)), x.dtype)
 
@@ -171,17 +179,16 @@ def _(x, weight, bias, *, groups, epsilon, layout):
 @group_norm.rule("lower")
 def _(g, x, weight, bias, *, groups, epsilon, layout):
     wide, shape = widened(g, x), list(x.shape)
+    # Scales are applied in the shape of the groups, where they broadcast: the kernels then divide no index.
     if layout == "nchw":
-        channels, axes = shape[1], [2]
-        grouped = [shape[0], groups, dims.product(shape[2:]) * (channels // groups)]
-        spread = [channels, *[1] * (len(shape) - 2)]
-    else:
-        channels, axes = shape[-1], [1, 3]
-        grouped = [shape[0], dims.product(shape[1:-1]), groups, channels // groups]
-        spread = [channels]
-    result = g.reshape(_normalised(g, g.reshape(wide, shape=grouped), axes, epsilon), shape=shape)
+        each, stages = shape[1] // groups, [[2, 3]]
+        grouped, spread = [shape[0], groups, each, dims.product(shape[2:])], [groups, each, 1]
+    else:  # positions first: sums of whole rows of channels
+        each, stages = shape[-1] // groups, [[1], [3]]
+        grouped, spread = [shape[0], dims.product(shape[1:-1]), groups, each], [groups, each]
+    result = _normalised(g, g.reshape(wide, shape=grouped), stages, epsilon)
     if weight is not None:
         result = g.mul(result, g.reshape(widened(g, weight), shape=spread))
     if bias is not None:
         result = g.add(result, g.reshape(widened(g, bias), shape=spread))
-    return narrowed(g, result, x.dtype)
+    return narrowed(g, g.reshape(result, shape=shape), x.dtype)

@@ -104,6 +104,20 @@ def exp(x: F[*S]) -> F[*S]:
     return exactly(np.exp, x)
 
 
+@op()
+def exp_nonpositive(x: F[*S]) -> F[*S]:
+    """e**x for x <= 0, as a softmax wants it: 1 ulp off at most, denormal results anything up to the least normal.
+
+    Source: ATen softmax.
+    """
+    return exactly(np.exp, x)
+
+
+@exp_nonpositive.rule("emit")
+def _(x: Val) -> Val:
+    return applied("exp_nonpositive", x)
+
+
 @op(torch="aten.exp2.default")
 def exp2(x: F[*S]) -> F[*S]:
     """2**x. Source: ATen exp2."""

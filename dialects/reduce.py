@@ -173,7 +173,7 @@ def max_(x: N[*S], *, axes: list[int], keepdims: bool = False) -> N[*R]:
 
 @max_.rule("combine")
 def _(dtype: str, result: str) -> Fold:
-    return _fold(lowest(dtype), lambda a, x: a.maximum(x), dtype, result)
+    return _fold(lowest(dtype), lambda a, x: a.maximum(x, orders_zeros=False), dtype, result)
 
 
 @op("reduce")
@@ -187,7 +187,7 @@ def min_(x: N[*S], *, axes: list[int], keepdims: bool = False) -> N[*R]:
 
 @min_.rule("combine")
 def _(dtype: str, result: str) -> Fold:
-    return _fold(highest(dtype), lambda a, x: a.minimum(x), dtype, result)
+    return _fold(highest(dtype), lambda a, x: a.minimum(x, orders_zeros=False), dtype, result)
 
 
 def _number(bound: Callable[[str], int | float], x: np.ndarray) -> Any:

@@ -162,13 +162,15 @@ class Val:
         like = next((v.value.type for v in (self, factor, addend) if v.is_vector), self.value.type)
         return self._new(math.fma(self.splat(like).value, factor.splat(like).value, addend.splat(like).value))
 
-    def maximum(self, other: Scalar) -> Val:
-        """The larger one; NaN if either is."""
-        return self._arith(other, arith.maximumf, arith.maxsi if self.is_signed else arith.maxui)
+    def maximum(self, other: Scalar, *, orders_zeros: bool = True) -> Val:
+        """The larger one; NaN if either is. Not ordering 0 above -0 saves two of five instructions on x86."""
+        on_float = arith.maximumf if orders_zeros else _unordered_zeros(arith.maximumf)
+        return self._arith(other, on_float, arith.maxsi if self.is_signed else arith.maxui)
 
-    def minimum(self, other: Scalar) -> Val:
-        """The smaller one; NaN if either is."""
-        return self._arith(other, arith.minimumf, arith.minsi if self.is_signed else arith.minui)
+    def minimum(self, other: Scalar, *, orders_zeros: bool = True) -> Val:
+        """The smaller one; NaN if either is. `orders_zeros` as in `maximum`."""
+        on_float = arith.minimumf if orders_zeros else _unordered_zeros(arith.minimumf)
+        return self._arith(other, on_float, arith.minsi if self.is_signed else arith.minui)
 
     def larger(self, other: Scalar) -> Val:
         """self > other ? self : other: one instruction; when either is NaN the result is `other`."""
@@ -322,6 +324,10 @@ class Val:
         value = self.to_memory()
         type_ = with_element(value.type, memory_type(dtype))
         return Val.from_memory(value if value.type == type_ else arith.bitcast(type_, value), dtype)
+
+
+def _unordered_zeros(function):
+    return lambda left, right: function(left, right, fastmath=arith.FastMathFlags.nsz)
 
 
 def _resize_float(value: ir.Value, type_: ir.Type) -> ir.Value:

@@ -82,7 +82,7 @@ class Kernel:
         self.shape_of: dict[ir.Value, tuple[Size, ...]] = {}
         self.tail: Val | None = None
         self.mask: Val | None = None
-        self.ahead_bytes = 0  # how far reads of whole vectors prefetch; 0: not at all
+        self.ahead_bytes: dict[ir.Value, int] = {}  # how far reads of whole vectors from a pointer prefetch
 
     # lanes and numbers ---------------------------------------------------------------------------------------------
     @property
@@ -243,16 +243,16 @@ class Kernel:
         if where.vec is None and where.stride == 1:
             pointer = self.element_pointer(buffer, where.base)
             if mask is None:
-                self._prefetch(pointer, self.lanes * bytes_)
+                self._prefetch(buffer, pointer, self.lanes * bytes_)
                 return Val.from_memory(llvm.load(type_, pointer, alignment=bytes_), buffer.dtype)
             return Val.from_memory(self._masked_load(type_, pointer, self.splat(mask).value, bytes_), buffer.dtype)
         return Val.from_memory(self._gather(buffer, where, type_, mask), buffer.dtype)
 
-    def _prefetch(self, pointer: ir.Value, read_bytes: int) -> None:
-        """Asks for what lies `ahead_bytes` past a read."""
-        for line in range(0, read_bytes if self.ahead_bytes else 0, LINE_BYTES):
-            ahead = self.pointer_at(pointer, self.ahead_bytes + line, memory_type("i8"))
-            llvm.intr_prefetch(ahead, 0, 3, 1)
+    def _prefetch(self, buffer: Buffer, pointer: ir.Value, read_bytes: int) -> None:
+        """Asks for what lies as far past a read as `ahead_bytes` says."""
+        distance = self.ahead_bytes.get(buffer.pointer, 0)
+        for line in range(0, read_bytes if distance else 0, LINE_BYTES):
+            llvm.intr_prefetch(self.pointer_at(pointer, distance + line, memory_type("i8")), 0, 3, 1)
 
     def _masked_load(self, type_: ir.Type, pointer: ir.Value, mask: ir.Value, bytes_: int) -> ir.Value:
         """Register by register: LLVM 22.1.8 loads a wider one unmasked where half of its mask is known to be false."""
@@ -451,10 +451,10 @@ def _dim_value(k: Kernel, index: list[Ix], *, value, dtype) -> Val:
 
 
 def _constant(k: Kernel, index: list[Ix], *, value) -> Val:
-    """A scalar constant; larger ones are buffers (the program puts them among the weights)."""
+    """A constant of one element, or of none; larger ones are buffers (the program puts them among the weights)."""
     from mlc.dialects.types import dtype_of_numpy
 
-    return k.constant(value.reshape(-1)[0].item(), dtype_of_numpy(value.dtype))
+    return k.constant(value.reshape(-1)[0].item() if value.size else 0, dtype_of_numpy(value.dtype))
 
 
 _SOURCES: dict[str, Callable[..., Val]] = {"full": _full, "iota": _iota, "dim_value": _dim_value, "constant": _constant}

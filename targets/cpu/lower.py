@@ -23,9 +23,11 @@ from .contract import emit_contract
 from .index import i64
 from .isa.facts import Isa
 from .kernel import SCALAR, Buffer, Kernel, Lanes, pointer_type
-from .loops import KernelBody, emit_concat, emit_pointwise, emit_rows
+from .loops import KernelBody, emit_concat
+from .rows import emit_rows
 from .schedule import Numbers, attached, numbers_of
 from .special import emit_special
+from .transposed import emit_elements
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class LoweredKernel:
 
 Emitter = Callable[[Kernel, KernelBody, ir.Value, ir.Value], Size]
 EMIT: dict[str, Emitter] = {
-    "pointwise": emit_pointwise, "window": emit_pointwise, "row": emit_rows, "concat": emit_concat,
+    "pointwise": emit_elements, "window": emit_elements, "row": emit_rows, "concat": emit_concat,
     "contract": emit_contract, "special": emit_special,
 }
 

@@ -29,7 +29,7 @@ class RowSlot:
         """Whether pass `number` leaves its value in the slot: a later one wants it, and what it replaces is done
         with."""
         value = self.passes[number]
-        if value == self.passes[-1] or not self._fits(value) or not self._is_expensive(value):
+        if value == self.passes[-1] or not self._fits(value) or not self.is_expensive(value):
             return False
         later = self._reached(self.passes[number + 1 :], {value})
         return value in later and (self.held is None or self.held not in later)
@@ -54,7 +54,8 @@ class RowSlot:
         same = self.k.shape(value) == self.k.shape(self.passes[-1])
         return is_exact and same and dtype == self.target.dtype and self.target.view.strides[-1] == 1
 
-    def _is_expensive(self, value: ir.Value) -> bool:
+    def is_expensive(self, value: ir.Value) -> bool:
+        """Whether a transcendental is evaluated for `value` as things stand."""
         stops = set() if self.held is None else {self.held}
         computed = [v for v in self._reached([value], stops) - stops if not isinstance(v.owner, ir.Block)]
         families = (definition_of(v.owner.operation).family for v in computed if v not in self.reduced)

@@ -73,9 +73,9 @@ def emit_streamed(k: Kernel, target: Buffer, emit: Callable[[Buffer], None], ahe
         return
 
     def past_caches() -> None:
-        k.ahead_bytes = ahead_bytes
+        k.ahead_bytes = {buffer.pointer: ahead_bytes for buffer in k.buffers.values() if ahead_bytes}
         emit(target)
-        k.ahead_bytes = 0
+        k.ahead_bytes = {}
         llvm.fence(llvm.AtomicOrdering.seq_cst)
 
     address = Val(llvm.ptrtoint(i64(), target.pointer), "i64")

@@ -80,6 +80,7 @@ CASES: list[Case] = [
     *pointwise("rsqrt", domain=(1e-3, 9.0), special=True),
     *pointwise("reciprocal", domain=(-9.0, 9.0), special=True),
     *pointwise("exp", domain=(-20.0, 20.0), special=True),
+    *pointwise("exp_nonpositive", domain=(-80.0, 0.0)),
     *pointwise("exp2", domain=(-20.0, 20.0), special=True),
     *pointwise("expm1", domain=(-3.0, 3.0), special=True),
     *[case for op in ("log", "log2", "log10") for case in pointwise(op, domain=(1e-3, 99.0), special=True)],
