@@ -44,14 +44,6 @@ def _gemm(c: Call, a: Value, b: Value, bias: Value | None = None) -> Value:
     return c.add(y, bias if beta == 1.0 else c.mul(bias, c.scalar(beta, bias)))
 
 
-@row("FusedMatMul", domain="com.microsoft")
-def _fused_matmul(c: Call, a: Value, b: Value) -> Value:
-    trans_a, trans_b = bool(c.attr("transA", 0)), bool(c.attr("transB", 0))
-    y = c.matmul(a, b, transpose_a=trans_a, transpose_b=trans_b)
-    alpha = c.attr("alpha", 1.0)
-    return y if alpha == 1.0 else c.mul(y, c.scalar(alpha, y))
-
-
 # --- einsum: pairwise, each step one batched matmul ---
 
 
@@ -193,6 +185,7 @@ def dequantize(c: Call, x: Value, scale: Value, zero: Value | None, dtype: str) 
 
 
 @row("QuantizeLinear")
+@row("QuantizeLinear", domain="com.microsoft")
 def _quantize_linear(c: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
     number = c.attr("output_dtype", 0)
     dtype = zero.dtype if zero is not None else c.mlc_dtype(number) if number else "u8"
@@ -203,6 +196,7 @@ def _quantize_linear(c: Call, x: Value, scale: Value, zero: Value | None = None)
 
 
 @row("DequantizeLinear")
+@row("DequantizeLinear", domain="com.microsoft")
 def _dequantize_linear(c: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
     number = c.attr("output_dtype", 0)
     dtype = c.mlc_dtype(number) if number else scale.dtype
@@ -212,10 +206,10 @@ def _dequantize_linear(c: Call, x: Value, scale: Value, zero: Value | None = Non
 
 @row("MatMulInteger")
 def _matmul_integer(c: Call, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None) -> Value:
-    return multiply(c, _centred(c, a, a_zero, -2), _centred(c, b, b_zero, -1))
+    return multiply(c, centred(c, a, a_zero, -2), centred(c, b, b_zero, -1))
 
 
-def _centred(c: Call, x: Value, zero: Value | None, axis: int) -> Value:
+def centred(c: Call, x: Value, zero: Value | None, axis: int) -> Value:
     """x - zero in i32; a vector of zero points runs along `axis`."""
     wide = c.to(x, "i32")
     if zero is None:
@@ -240,7 +234,7 @@ def _qlinear_matmul(
     y_scale: Value,
     y_zero: Value,
 ) -> Value:
-    product_ = multiply(c, _centred(c, a, a_zero, -2), _centred(c, b, b_zero, -1))
+    product_ = multiply(c, centred(c, a, a_zero, -2), centred(c, b, b_zero, -1))
     scale = c.div(c.mul(c.to(a_scale, "f32"), c.to(b_scale, "f32")), c.to(y_scale, "f32"))
     return _requantized(c, product_, scale, y_zero)
 
@@ -264,9 +258,9 @@ def _integer_conv(c: Call, x: Value, w: Value, x_zero: Value | None, w_zero: Val
         w_zero = c.shaped(w_zero, [w.shape[0]] + [1] * (len(w.shape) - 1))
         weight = c.sub(c.to(w, "i32"), c.to(w_zero, "i32"))
     else:
-        weight = _centred(c, w, w_zero, -1)
+        weight = centred(c, w, w_zero, -1)
     # f64 holds every sum of i8 products that can occur; integer convolution is not an op.
-    data = _centred(c, x, x_zero, -1)
+    data = centred(c, x, x_zero, -1)
     y = convolve(c, c.to(data, "f64"), c.to(weight, "f64"), None, window, c.attr("group", 1))
     return c.to(y, "i32")
 
@@ -294,7 +288,8 @@ def _qlinear_conv(
 
 
 @row("DynamicQuantizeLinear")
-def _dynamic_quantize(c: Call, x: Value) -> Any:
+def dynamic_quantize(c: Call, x: Value) -> Any:
+    """`x` as u8 over its own range, with the scale and zero point of that."""
     axes, zero = list(range(len(x.shape))), c.scalar(0, x)
     high = c.maximum(c.max(x, axes=axes, keepdims=False), zero)
     low = c.minimum(c.min(x, axes=axes, keepdims=False), zero)
