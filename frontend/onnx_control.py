@@ -3,7 +3,8 @@
 An `If` whose condition is known takes its branch; any other runs both branches, which have no effects, and selects.
 Where the sizes at hand fit one branch only (a voice detector has one for each sampling rate, and chunks have a length
 for one of them), the results are NaN when the other is taken: no run of the model has a value there.
-`Loop` and `Scan` of known length are unrolled.
+`Loop` and `Scan` of known length are unrolled. A `Loop` that data may end earlier runs all its iterations and keeps the
+values of the last one that counts; it cannot collect outputs, whose number would depend on data.
 """
 
 from __future__ import annotations
@@ -126,30 +127,45 @@ def _loop(importer: Importer, node: Node, inputs: list[Any], scope: Scope) -> li
         raise NeedsKnownError(node.inputs[0], "the number of iterations")
     scans: list[list[Any]] = [[] for _ in range(len(body.outputs) - 1 - len(state))]
     count = LONGEST_UNROLL + 1 if limit is None else min(int(limit.item()), LONGEST_UNROLL + 1)
+    call = Call(importer, node, importer.sizes)
+    alive: Value | None = None
     for iteration in range(count):
-        if condition is not None and not isinstance(condition, Known):
-            raise UnsupportedNodeError("a loop whose length depends on data")
-        if condition is not None and not condition.array.reshape(-1)[0]:
+        if isinstance(condition, Known) and not condition.array.reshape(-1)[0]:
             break
         if iteration == LONGEST_UNROLL:
             raise UnsupportedNodeError(f"a loop of more than {LONGEST_UNROLL} iterations")
-        going = condition or Known.of(np.asarray(True))
+        if isinstance(condition, Value):
+            _may_end(node, iteration, limit is not None and not scans)
+            flag = call.shaped(condition, [])
+            alive = flag if alive is None else call.logical_and(alive, flag)
+        going = Known.of(np.asarray(True)) if condition is None else condition
         results = _run(importer, body, scope, [Known.of(np.asarray(iteration)), going, *state])
         if any(importer.has_failed(r) for r in results):
             return [importer.failed] * len(node.outputs)
-        condition, state = results[0], results[1 : 1 + len(state)]
+        importer.locate(node)
+        condition, new = results[0], results[1 : 1 + len(state)]
+        if alive is not None:
+            kept = zip(new, state, node.outputs, strict=False)
+            new = [_select(importer, call, alive, after, before, name) for after, before, name in kept]
+        state = new
         for collected, result in zip(scans, results[1 + len(state) :], strict=True):
             collected.append(result)
-    importer.locate(node)
-    call = Call(importer, node, importer.sizes)
     return [*state, *(_stacked(importer, call, parts, 0) for parts in scans)]
+
+
+def _may_end(node: Node, iteration: int, is_bounded: bool) -> None:
+    """Refuses a loop whose end depends on data where its results cannot be had from a known number of iterations."""
+    if is_bounded:
+        return
+    if iteration == 0:
+        raise NeedsKnownError(node.inputs[1], "whether the loop runs")
+    raise UnsupportedNodeError("a loop that data ends, without a limit or with collected outputs")
 
 
 @control("Scan")
 def _scan(importer: Importer, node: Node, inputs: list[Any], scope: Scope) -> list[Any]:
     if node.version < 9:
-        raise UnsupportedNodeError("the batched Scan of operator set 8")
-    body: Graph = node.attrs["body"]
+        return _batched_scan(importer, node, inputs, scope)
     scanned = node.attrs["num_scan_inputs"]
     state = inputs[: len(inputs) - scanned]
     call = Call(importer, node, importer.sizes)
@@ -158,6 +174,28 @@ def _scan(importer: Importer, node: Node, inputs: list[Any], scope: Scope) -> li
     axes = node.attrs.get("scan_input_axes") or [0] * scanned
     axes = [call.axis(x, axis) for x, axis in zip(sequences, axes, strict=True)]
     backwards = node.attrs.get("scan_input_directions") or [0] * scanned
+    state, outputs = _scan_steps(importer, node, scope, state, sequences, axes, backwards)
+    if any(importer.has_failed(x) for x in state):
+        return [importer.failed] * len(node.outputs)
+    importer.locate(node)
+    out_axes = node.attrs.get("scan_output_axes") or [0] * len(outputs)
+    reverse = node.attrs.get("scan_output_directions") or [0] * len(outputs)
+    stacked = zip(outputs, out_axes, reverse, strict=True)
+    return [*state, *(_stacked(importer, call, parts[::-1] if back else parts, axis) for parts, axis, back in stacked)]
+
+
+def _scan_steps(
+    importer: Importer,
+    node: Node,
+    scope: Scope,
+    state: list[Any],
+    sequences: list[Value],
+    axes: list[int],
+    backwards: list[int],
+) -> tuple[list[Any], list[list[Any]]]:
+    """The last state, and of each output what every step gave."""
+    body: Graph = node.attrs["body"]
+    call = Call(importer, node, importer.sizes)
     length = sequences[0].shape[axes[0]]
     if not isinstance(length, int) or length > LONGEST_UNROLL:
         raise UnsupportedNodeError(f"a scan over {length} steps")
@@ -170,15 +208,38 @@ def _scan(importer: Importer, node: Node, inputs: list[Any], scope: Scope) -> li
             items.append(call.shaped(call.sliced(x, axis, at, at + 1), [*x.shape[:axis], *x.shape[axis + 1 :]]))
         results = _run(importer, body, scope, [*state, *items])
         if any(importer.has_failed(r) for r in results):
-            return [importer.failed] * len(node.outputs)
+            return [importer.failed], outputs
         state = results[: len(state)]
         for collected, result in zip(outputs, results[len(state) :], strict=True):
             collected.append(result)
-    importer.locate(node)
-    out_axes = node.attrs.get("scan_output_axes") or [0] * len(outputs)
-    reverse = node.attrs.get("scan_output_directions") or [0] * len(outputs)
-    stacked = zip(outputs, out_axes, reverse, strict=True)
-    return [*state, *(_stacked(importer, call, parts[::-1] if back else parts, axis) for parts, axis, back in stacked)]
+    return state, outputs
+
+
+def _batched_scan(importer: Importer, node: Node, inputs: list[Any], scope: Scope) -> list[Any]:
+    """Operator set 8: states [B, ...] and sequences [B, T, ...], each item of the batch a scan of its own."""
+    lengths, *rest = inputs
+    if lengths is not None:
+        raise UnsupportedNodeError("sequence lengths")
+    call = Call(importer, node, importer.sizes)
+    scanned = node.attrs["num_scan_inputs"]
+    values = [importer.materialize(x, name) for x, name in zip(rest, node.inputs[1:], strict=True)]
+    batch = values[0].shape[0]
+    if not isinstance(batch, int):
+        raise UnsupportedNodeError(f"a scan over a batch of {batch}")
+    columns: list[list[Any]] = [[] for _ in node.outputs]
+    for item in range(batch):
+        importer.locate(node)
+        own = [call.shaped(call.sliced(x, 0, item, item + 1), x.shape[1:]) for x in values]
+        start, sequences = own[: len(own) - scanned], own[len(own) - scanned :]
+        backwards = node.attrs.get("directions") or [0] * scanned
+        state, outputs = _scan_steps(importer, node, scope, start, sequences, [0] * scanned, backwards)
+        if any(importer.has_failed(x) for x in state):
+            return [importer.failed] * len(node.outputs)
+        importer.locate(node)
+        results = [*state, *(_stacked(importer, call, parts, 0) for parts in outputs)]
+        for column, result in zip(columns, results, strict=True):
+            column.append(result)
+    return [_stacked(importer, call, column, 0) for column in columns]
 
 
 def _stacked(importer: Importer, call: Call, parts: list[Any], axis: int) -> Value:

@@ -35,14 +35,15 @@ def _on_inputs(name: str) -> Callable[[Callable[..., list[Any]]], Control]:
     return register
 
 
-def _position(c: Call, inputs: list[Any], index: int, count: int) -> int:
+def _position(c: Call, inputs: list[Any], index: int, count: int, most: int | None = None) -> int:
+    """The position that an input gives in a sequence of `count`, counted from the front; up to `most` or the last."""
     given = inputs[index]
     if not isinstance(given, Known) or given.is_symbolic:
         raise NeedsKnownError(c.node.inputs[index], "the position")
     at = int(given.item())
-    if not -count <= at < max(count, 1):
+    if not -count <= at <= (count - 1 if most is None else most):
         raise UnsupportedNodeError(f"position {at} of a sequence of {count}")
-    return at % count if count else 0
+    return at + count if at < 0 else at
 
 
 @_on_inputs("SequenceEmpty")
@@ -63,7 +64,7 @@ def _at(c: Call, inputs: list[Any]) -> list[Any]:
 @_on_inputs("SequenceInsert")
 def _insert(c: Call, inputs: list[Any]) -> list[Any]:
     items = list(inputs[0])
-    at = len(items) if len(inputs) < 3 or inputs[2] is None else _position(c, inputs, 2, len(items) + 1)
+    at = len(items) if len(inputs) < 3 or inputs[2] is None else _position(c, inputs, 2, len(items), len(items))
     return [Items([*items[:at], inputs[1], *items[at:]])]
 
 

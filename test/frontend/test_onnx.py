@@ -287,6 +287,54 @@ def test_loop_of_known_length():
     assert_like_ort(model(nodes, [tensor("x", 3)], [unknown("last"), unknown("all")], weights), data(3))
 
 
+def test_loop_that_data_ends():
+    """v doubles while its sum is below a bound, ten times at most."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["v", "v"], ["w"]),
+            helper.make_node("ReduceSum", ["w"], ["total"], keepdims=0),
+            helper.make_node("Less", ["total", "bound"], ["on"]),
+        ],
+        "body",
+        [tensor("i", dtype=TensorProto.INT64), tensor("go", dtype=TensorProto.BOOL), tensor("v", 3)],
+        [tensor("on", dtype=TensorProto.BOOL), tensor("w", 3)],
+    )
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["start"], keepdims=0),
+        helper.make_node("Less", ["start", "bound"], ["first"]),
+        helper.make_node("Loop", ["limit", "first", "x"], ["y"], body=body),
+    ]
+    proto = model(nodes, [tensor("x", 3), tensor("bound")], [unknown("y")], [scalar("limit", 10)])
+    for bound in (-1.0, 5.0, 90.0, 1e9):
+        assert_like_ort(proto, np.asarray([1, 0.5, 0.25], np.float32), np.asarray(bound, np.float32))
+
+
+def test_nested_loops_see_the_values_around_them():
+    inner = helper.make_graph(
+        [
+            helper.make_node("Mul", ["u", "x"], ["scaled"]),
+            helper.make_node("Add", ["scaled", "v"], ["u1"]),
+            helper.make_node("Identity", ["g"], ["g1"]),
+        ],
+        "inner",
+        [tensor("j", dtype=TensorProto.INT64), tensor("g", dtype=TensorProto.BOOL), tensor("u", 3)],
+        [tensor("g1", dtype=TensorProto.BOOL), tensor("u1", 3)],
+    )
+    outer = helper.make_graph(
+        [
+            helper.make_node("Loop", ["two", "", "v"], ["w"], body=inner),
+            helper.make_node("Identity", ["go"], ["on"]),
+            helper.make_node("Identity", ["w"], ["out"]),
+        ],
+        "outer",
+        [tensor("i", dtype=TensorProto.INT64), tensor("go", dtype=TensorProto.BOOL), tensor("v", 3)],
+        [tensor("on", dtype=TensorProto.BOOL), tensor("w", 3), tensor("out", 3)],
+    )
+    nodes = [helper.make_node("Loop", ["three", "", "x"], ["last", "all"], body=outer)]
+    weights = [scalar("two", 2), scalar("three", 3)]
+    assert_like_ort(model(nodes, [tensor("x", 3)], [unknown("last"), unknown("all")], weights), data(3) * 0.5)
+
+
 # --- weights and files ---
 
 
