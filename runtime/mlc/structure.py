@@ -6,7 +6,8 @@ numbered in the order they are written, unless a leaf says `"index"`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 Tree = Mapping[str, Any]
@@ -60,20 +61,17 @@ def flatten(tree: Tree, value: Any, where: str) -> list[Any]:
 
 def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
     """The value that `flatten` would take apart into `leaves`."""
-    position = 0
+    return _build(tree, leaves, itertools.count())
 
-    def build(node: Tree) -> Any:
-        nonlocal position
-        kind = node["kind"]
-        if kind == "leaf":
-            index = node.get("index", position)
-            position += 1
-            return leaves[index]
-        if kind == "none":
-            return None
-        items = [build(item) for item in node.get("items", ())]
-        if kind == "dict":
-            return dict(zip(node["keys"], items, strict=True))
-        return tuple(items) if kind == "tuple" else items
 
-    return build(tree)
+# No closure: one that calls itself is a cycle, and would hold the leaves until garbage is collected.
+def _build(node: Tree, leaves: Sequence[Any], positions: Iterator[int]) -> Any:
+    kind = node["kind"]
+    if kind == "leaf":
+        return leaves[node.get("index", next(positions))]
+    if kind == "none":
+        return None
+    items = [_build(item, leaves, positions) for item in node.get("items", ())]
+    if kind == "dict":
+        return dict(zip(node["keys"], items, strict=True))
+    return tuple(items) if kind == "tuple" else items
