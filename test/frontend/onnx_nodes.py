@@ -1,13 +1,15 @@
-"""The onnx wheel's own node tests, imported and run: by the numpy reference, and compiled for this machine.
+"""The onnx wheel's own tests, imported and run: by the numpy reference, and compiled for this machine.
 
-    python test/frontend/onnx_nodes.py [--reference] [--jobs N] [PATTERN]
+    python test/frontend/onnx_nodes.py [--kind KIND] [--reference] [--jobs N] [PATTERN]
 
-prints how many of them pass both ways, and every one that fails though onnx_nodes_failing.txt does not list it.
+prints how many of them pass both ways, and every one that fails though onnx_nodes_failing.txt does not list it. Kinds:
+node (the default: one node a test), simple, pytorch-converted, pytorch-operator and light (whole networks).
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,12 +24,15 @@ import onnx
 from mlc.dialects.reference import run_function
 from mlc.dialects.verify import verify_module
 from mlc.dialects.weights import store_of
-from mlc.frontend.onnx import import_onnx
+from mlc.frontend.onnx import LARGEST_SIZE, import_onnx
 from mlc.frontend.report import UnsupportedError
 from mlc.targets.machines import find_machine
 from mlc.tools import driver
-from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.case.test_case import TestCase
+from onnx.backend.test.loader import DATA_DIR, load_model_tests
 
+DATA = Path(DATA_DIR)
+KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "light")
 # A rounding of the type, where the test's own tolerance is finer than the type.
 COARSE = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
 CASES_A_PORTION = 8
@@ -36,9 +41,41 @@ Run = Callable[[Any, list[np.ndarray]], Sequence[Any]]
 
 
 @cache
-def cases() -> dict[str, Any]:
+def cases(kind: str = "node") -> dict[str, Any]:
+    """The tests of a kind by name, each with its model and data."""
+    if kind == "light":
+        return {case.name: case for case in map(_light, sorted((DATA / kind).glob("*.onnx")))}
     with np.errstate(all="ignore"):
-        return {case.name: case for case in load_model_tests(kind="node")}
+        return {case.name: case if case.model else _of_folder(case) for case in load_model_tests(kind=kind)}
+
+
+def _of_folder(case: TestCase) -> TestCase:
+    folder = Path(str(case.model_dir))
+    sets = [
+        tuple([_tensor(file) for file in sorted(part.glob(f"{side}_*.pb"))] for side in ("input", "output"))
+        for part in sorted(folder.glob("test_data_set_*"))
+    ]
+    return dataclasses.replace(case, model=onnx.load(folder / "model.onnx"), data_sets=sets)
+
+
+def _light(file: Path) -> TestCase:
+    """A network whose weights are all equal; its inputs run from 0 to 1, as in onnx's own runner."""
+    model = onnx.load(file)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    shapes = [
+        [dim.dim_value or 1 for dim in info.type.tensor_type.shape.dim]
+        for info in model.graph.input
+        if info.name not in weights
+    ]
+    inputs = [np.linspace(0, 1, int(np.prod(s)), endpoint=False, dtype=np.float32).reshape(s) for s in shapes]
+    output = _tensor(file.with_name(f"{file.stem}_output_0.pb"))
+    return TestCase(file.stem, file.stem, None, None, model, [(inputs, [output])], "light", 1e-3, 1e-7)
+
+
+def _tensor(file: Path) -> onnx.TensorProto:
+    tensor = onnx.TensorProto()
+    tensor.ParseFromString(file.read_bytes())
+    return tensor
 
 
 @cache
@@ -60,10 +97,16 @@ def array(value: Any) -> Any:
 def imported(model: onnx.ModelProto, inputs: list[Any]) -> tuple[Any, list[Any]]:
     """The module and the inputs that are left: what must be known at compile time (shapes, axes) is fixed."""
     names = [info.name for info in model.graph.input]
+    empty = {
+        dim.dim_param: (0, LARGEST_SIZE)
+        for info, x in zip(model.graph.input, inputs, strict=False)
+        for dim, size in zip(info.type.tensor_type.shape.dim, np.shape(x), strict=False)
+        if dim.dim_param and not size
+    }
     fixed: dict[str, Any] = {}
     while True:
         try:
-            module = import_onnx(model, values=fixed)
+            module = import_onnx(model, values=fixed, dims=empty)
             return module, [x for name, x in zip(names, inputs, strict=False) if name not in fixed]
         except UnsupportedError as error:
             needed = re.findall(r"input '([^']*)' \([^)]*\) must be known", str(error))
@@ -106,35 +149,35 @@ def compare(got: np.ndarray, want: np.ndarray, rtol: float, atol: float) -> None
     np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=atol)
 
 
-def failures(names: Sequence[str], run: Run) -> dict[str, str]:
+def failures(names: Sequence[str], run: Run, kind: str = "node") -> dict[str, str]:
     """The tests that fail, and how."""
     failed = {}
     for name in names:
         try:
-            check(cases()[name], run)
+            check(cases(kind)[name], run)
         except Exception as error:
             failed[name] = f"{type(error).__name__}: {error}"
     return failed
 
 
-def failures_in_processes(names: Sequence[str], run: Run, jobs: int) -> dict[str, str]:
+def failures_in_processes(names: Sequence[str], run: Run, kind: str, jobs: int) -> dict[str, str]:
     """`failures` over `jobs` processes."""
     portions = [names[i : i + CASES_A_PORTION] for i in range(0, len(names), CASES_A_PORTION)]
     failed: dict[str, str] = {}
     with ProcessPoolExecutor(jobs) as pool:
-        for found in pool.map(failures, portions, [run] * len(portions)):
+        for found in pool.map(failures, portions, [run] * len(portions), [kind] * len(portions)):
             failed |= found
     return failed
 
 
-def report(names: Sequence[str], jobs: int, with_compiled: bool) -> Iterator[str]:
-    """The lines that the command prints."""
+def report(names: Sequence[str], jobs: int, with_compiled: bool, kind: str = "node") -> Iterator[str]:
+    """The lines that the command prints; those that tell of a surprise start with a space."""
     runs: dict[str, Run] = {"imported and run by the reference": run_function}
     if with_compiled:
         runs["compiled and run"] = run_compiled
     for words, run in runs.items():
-        failed = failures_in_processes(names, run, jobs)
-        yield f"ONNX node tests {words}: {len(names) - len(failed)} of {len(names)} pass"
+        failed = failures_in_processes(names, run, kind, jobs)
+        yield f"ONNX {kind} tests {words}: {len(names) - len(failed)} of {len(names)} pass"
         for name, text in failed.items():
             if not reason_to_fail(name):
                 yield f"  {name}: {' '.join(text.split())[:300]}"
@@ -146,12 +189,13 @@ def report(names: Sequence[str], jobs: int, with_compiled: bool) -> Iterator[str
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pattern", nargs="?", default="", help="only tests whose name it is found in")
+    parser.add_argument("--kind", choices=KINDS, default="node")
     parser.add_argument("--reference", action="store_true", help="do not compile")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     options = parser.parse_args()
-    names = [name for name in cases() if re.search(options.pattern, name)]
+    names = [name for name in cases(options.kind) if re.search(options.pattern, name)]
     lines = 0
-    for line in report(names, options.jobs, not options.reference):
+    for line in report(names, options.jobs, not options.reference, options.kind):
         print(line, flush=True)
         lines += line.startswith(" ")
     return 1 if lines else 0
