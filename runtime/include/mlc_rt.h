@@ -274,6 +274,25 @@ MLC_API MLC_NODISCARD mlc_status mlc_session_rebind(mlc_session *session, const 
                                                     void *const *outputs);
 /* Runs once, synchronously. Allocates nothing. On failure outputs hold unspecified bytes. */
 MLC_API MLC_NODISCARD mlc_status mlc_session_run(mlc_session *session);
+/* An array as Python's array interface gives it to C: what the capsule `__array_struct__` points at. */
+typedef struct mlc_array {
+  int32_t two; /* 2 */
+  int32_t rank;
+  char kind;
+  int32_t item_bytes;
+  int32_t flags;
+  const intptr_t *shape;
+  const intptr_t *strides;
+  void *data;
+  void *descr;
+} mlc_array;
+/* Takes `count` arrays out of their capsules; `open` is the host's PyCapsule_GetPointer. */
+typedef void *(*mlc_array_opener)(void *box, const char *name);
+MLC_API void mlc_arrays_open(mlc_array_opener open, void *const *boxes, uint32_t count, const mlc_array **out_arrays);
+/* mlc_session_rebind and mlc_session_run in one, for arrays just as planned. BAD_STATE: no plan, or detail names an
+ * array of another type, shape, layout or alignment; nothing ran. */
+MLC_API MLC_NODISCARD mlc_status mlc_session_run_arrays(mlc_session *session, const mlc_array *const *inputs,
+                                                        const mlc_array *const *outputs);
 /* A sentence on the session's last failure, "" if there was none. The session's storage, until its next call. */
 MLC_API const char *mlc_session_detail(const mlc_session *session);
 

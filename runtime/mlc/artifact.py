@@ -19,21 +19,16 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from mlc import native
+from mlc.signature import COMPUTED_DIM, DTYPES, Symbol, TensorInfo
 
 MAGIC = b"MLCMODEL"
 MAJOR, MINOR = 1, 0
 ALIGN_BYTES = 64
 ALL_TARGETS = 0xFFFFFFFF
 RANK_MAX = 16
-COMPUTED_DIM = -(2**63)
 META, TARGET, CODE, WEIGHTS, INFO, SIGNATURE = 1, 2, 3, 4, 5, 6
 KIND_NAMES = {META: "meta", TARGET: "target", CODE: "code", WEIGHTS: "weights", INFO: "info", SIGNATURE: "signature"}
 ARCHES = {"x86_64": 1, "aarch64": 2, "thumb": 3, "riscv64": 4}
-# The order is the file's dtype code, the same as MLC_DTYPE_LIST in mlc_rt.h (a test compares them).
-DTYPES = (
-    "f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "u16", "u32", "u64", "bool",
-    "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0fnu", "f4e2m1fn", "i4", "u4", "i2", "u2",
-)  # fmt: skip
 
 _HEADER = struct.Struct("<8sHHIQQ32x")
 _ENTRY = struct.Struct("<IIQQQ32s")
@@ -45,24 +40,6 @@ _TARGET = struct.Struct("<IIQIIIIq24x64s")
 
 class FormatError(ValueError):
     """The bytes are not an artifact of this version, or what is to be written does not fit one."""
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """A named size; `min` and `max` are the values it may take, both included."""
-
-    name: str
-    min: int
-    max: int
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """An input or output. A dim is a static size, a symbol's name, or None where an expression computes it."""
-
-    name: str
-    dtype: str
-    dims: tuple[int | str | None, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,44 +8,27 @@ May import numpy, never the compiler.
 from __future__ import annotations
 
 import ctypes
-import json
 import mmap
 import os
-import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_uint64, c_void_p
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mlc import native, structure, tensors
-from mlc.artifact import COMPUTED_DIM, DTYPES, Symbol, TensorInfo
+from mlc.session import BAD_ARGUMENT, BAD_MODEL, BAD_STATE, MlcError, Session
+from mlc.signature import COMPUTED_DIM, DTYPES, Symbol, TensorInfo
 
-BAD_ARGUMENT, BAD_TYPE, BAD_SHAPE, BAD_STATE, BAD_MODEL = 0x10, 0x11, 0x12, 0x13, 0x20
-INDEX_BOUNDS = 0x51
+__all__ = ["BoundCall", "KernelTime", "MlcError", "Model", "load"]
 _VERIFY = {"all": 0, "header": 1}
 _BLOB_ALIGN_BYTES = 64
-_LINE_BYTES, _LARGE_BYTES = 64, 1 << 20
 
 
-class MlcError(RuntimeError):
-    """What the runtime refused: `status` (mlc_status), its `name` ("BAD_SHAPE") and one sentence, `message`."""
-
-    def __init__(self, status: int, message: str) -> None:
-        self.status = status
-        self.name = native.library().mlc_status_name(status).decode()
-        self.message = message or native.library().mlc_status_text(status).decode()
-        super().__init__(status, message)
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.message}"
-
-
-@dataclass(frozen=True)
-class KernelTime:
+class KernelTime(NamedTuple):
     """A row of a profile: time summed over `launch_count` launches."""
 
     kernel_index: int
@@ -123,7 +106,7 @@ class Model:
             self._pool = self._start_pool(keep_alive)
             self._finalizer.detach()
             self._finalizer = weakref.finalize(self, _release, self._library, self._pool, self._handle, keep_alive)
-        self._idle_sessions: list[_Session] = []
+        self._idle_sessions: list[Session] = []
 
     def _view(self, verify: int) -> int:
         detail = ctypes.create_string_buffer(512)
@@ -133,9 +116,7 @@ class Model:
         options.detail_bytes = len(detail)
         handle = c_void_p()
         address, size_bytes = tensors.address(self._blob), self._blob.nbytes
-        status = self._library.mlc_model_view(
-            address, size_bytes, byref(options), byref(self._storage), byref(handle)
-        )
+        status = self._library.mlc_model_view(address, size_bytes, byref(options), byref(self._storage), byref(handle))
         if status:
             raise MlcError(status, detail.value.decode(errors="replace"))
         assert handle.value is not None
@@ -184,6 +165,8 @@ class Model:
         address = self._library.mlc_model_info(self._handle, byref(size))
         if not address:
             return {}
+        import json  # a millisecond or two, which a process that only calls need not pay before it calls
+
         value: dict[str, Any] = json.loads(ctypes.string_at(address, size.value).rstrip(b"\0"))
         return value
 
@@ -193,6 +176,21 @@ class Model:
         if structure.leaf_count(tree) != len(self.inputs):
             raise MlcError(BAD_MODEL, "the artifact's input_tree has another number of tensors than the model")
         return tree
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether the arguments are the tensors, one by one."""
+        return all(item["kind"] == "leaf" for item in self._input_tree["items"])
+
+    @cached_property
+    def _pack(self) -> Callable[[list[Any]], Any]:
+        """From results to the model's structure of them."""
+        tree = self._output_tree
+        if tree == {"kind": "leaf"}:
+            return itemgetter(0)
+        if tree["kind"] == "tuple" and all(item == {"kind": "leaf"} for item in tree["items"]):
+            return tuple
+        return partial(structure.unflatten, tree)
 
     @cached_property
     def _output_tree(self) -> structure.Tree:
@@ -208,17 +206,46 @@ class Model:
         `out`: arrays to write into, in the model's output structure or as a flat sequence; they are what is returned.
         Gives numpy arrays, or torch tensors where an argument is one. Raises: MlcError.
         """
+        if out is None and not kwargs and self._is_plain and len(args) == len(self.inputs):
+            results = self._run_arrays(args)
+            if results is not None:
+                return self._pack(results)
         leaves = self._bind(args, kwargs)
         results = self.run_flat(leaves, None if out is None else self._flatten_out(out))
         if out is not None:
             return out
         if any(tensors.is_torch(leaf) for leaf in leaves):
             results = [tensors.to_torch(array) for array in results]
-        return structure.unflatten(self._output_tree, results)
+        return self._pack(results)
+
+    def bind(self, *args: Any, out: Any = None, **kwargs: Any) -> BoundCall:
+        """A call with its arguments and results fixed: `call()` reads the arguments' memory as it then is.
+
+        `out` as in a call; without it results are allocated now, once. For models that run many times on arrays whose
+        contents change in place: such a call costs half a microsecond. Raises: MlcError, also for an argument whose
+        memory cannot be used as it is.
+        """
+        leaves = self._bind(args, kwargs)
+        session = Session(self)
+        results = session.bind(leaves, None if out is None else self._flatten_out(out))
+        if out is None and any(tensors.is_torch(leaf) for leaf in leaves):
+            results = [tensors.to_torch(array) for array in results]
+        return BoundCall(self, session, leaves, self._pack(results) if out is None else out)
+
+    def _run_arrays(self, args: Sequence[Any]) -> list[Any] | None:
+        """Results of numpy arrays that are as the last call's were; None: take the long way."""
+        try:
+            session = self._idle_sessions.pop()
+        except IndexError:
+            return None
+        try:
+            return session.run_arrays(args)
+        finally:
+            self._idle_sessions.append(session)
 
     def run_flat(self, leaves: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Runs on one array an input, in the order of `inputs`; gives numpy arrays in the order of `outputs`."""
-        session = self._idle_sessions.pop() if self._idle_sessions else _Session(self)
+        session = self._idle_sessions.pop() if self._idle_sessions else Session(self)
         try:
             return session.run(leaves, out)
         finally:
@@ -237,7 +264,7 @@ class Model:
         """`profile` on one array an input, in the order of `inputs`."""
         count = self._library.mlc_model_kernel_count(self._handle)
         rows = (native.ProfileRow * max(count, 1))()
-        session = _Session(self)
+        session = Session(self)
         session.check(self._library.mlc_session_profile(session.handle, ctypes.addressof(rows), len(rows)))
         session.run(leaves, None)
         times = [KernelTime(at, self._kernel_name(at), rows[at].time_ns, rows[at].launch_count) for at in range(count)]
@@ -302,139 +329,16 @@ class Model:
             raise MlcError(BAD_ARGUMENT, str(error)) from None
 
 
-class _Session:
-    """One C session with its arena, used by one call at a time. Plans only for other shapes than the last call's."""
+class BoundCall:
+    """What `Model.bind` gives: call it to compute into `result` from the arguments' memory. One call at a time."""
 
-    def __init__(self, model: Model) -> None:
-        self._library = model._library
-        self._inputs, self._outputs = model.inputs, model.outputs
-        self._io_align_bytes = model._need.io_align_bytes
-        self._arena_align_bytes = model._need.arena_align_bytes
-        self._kernel_words = weakref.WeakMethod(model._kernel_name)
-        self._block = tensors.empty((model._need.session_bytes,), np.dtype(np.uint8), model._need.session_align_bytes)
-        handle = c_void_p()
-        status = self._library.mlc_session_init(
-            model._handle, tensors.address(self._block), self._block.nbytes, byref(handle)
-        )
-        if status:
-            raise MlcError(status, "")
-        self.handle = handle.value
-        if model._pool:
-            self.check(self._library.mlc_session_use_pool(self.handle, model._pool))
-        self._shapes: list[tuple[int, ...]] | None = None
-        self._output_shapes: list[tuple[int, ...]] = []
-        self._output_dtypes = [tensors.numpy_dtype(row.dtype) for row in self._outputs]
-        self._arena = np.empty(0, dtype=np.uint8)
-        self._input_addresses = (c_void_p * max(len(self._inputs), 1))()
-        self._output_addresses = (c_void_p * max(len(self._outputs), 1))()
+    def __init__(self, model: Model, session: Session, leaves: Sequence[Any], result: Any) -> None:
+        self.result = result
+        self._model, self._session, self._leaves = model, session, leaves
 
-    @property
-    def arena_bytes(self) -> int:
-        return int(self._arena.nbytes)
-
-    def check(self, status: int) -> None:
-        """Raises the session's failure."""
-        if not status:
-            return
-        detail = self._library.mlc_session_detail(self.handle).decode(errors="replace")
-        found = re.match(r"kernel (\d+)", detail) if status == INDEX_BOUNDS else None
-        name_of = self._kernel_words()
-        if found and name_of:
-            detail = f"{name_of(int(found[1]))}{detail[found.end() :]}"
-        raise MlcError(status, detail)
-
-    def run(self, leaves: Sequence[Any], out: Sequence[Any] | None) -> list[np.ndarray[Any, Any]]:
-        """Runs on the leaves; into `out` where given."""
-        views = [self._view(row, leaf) for row, leaf in zip(self._inputs, leaves, strict=True)]
-        shapes = [view.shape for view in views]
-        if shapes != self._shapes:
-            self._plan(views)
-            self._shapes = shapes
-        for index, view in enumerate(views):
-            self._input_addresses[index] = view.address
-        copies: list[tuple[Any, np.ndarray[Any, Any]]] = []
-        results = self._allocate() if out is None else self._take_out(out, copies)
-        self.check(
-            self._library.mlc_session_rebind(
-                self.handle, ctypes.addressof(self._input_addresses), ctypes.addressof(self._output_addresses)
-            )
-        )
-        self.check(self._library.mlc_session_run(self.handle))
-        for target, array in copies:
-            target[...] = array
-        return results
-
-    def _view(self, row: TensorInfo, leaf: Any) -> tensors.DataView:
-        try:
-            view = tensors.view(leaf, row.dtype, self._io_align_bytes)
-        except TypeError as error:
-            raise MlcError(BAD_TYPE, f"input '{row.name}': {error}") from None
-        if view.dtype != row.dtype:
-            raise MlcError(BAD_TYPE, f"input '{row.name}' has type {view.dtype}; the model takes {row.dtype}")
-        if len(view.shape) > native.RANK_MAX:
-            raise MlcError(BAD_SHAPE, f"input '{row.name}' has {len(view.shape)} dims; the model takes {len(row.dims)}")
-        return view
-
-    def _plan(self, views: Sequence[tensors.DataView]) -> None:
-        self._shapes = None
-        for index, view in enumerate(views):
-            tensor = native.sized(native.Tensor)
-            tensor.dtype = DTYPES.index(view.dtype)
-            tensor.rank = len(view.shape)
-            tensor.data = view.address
-            tensor.size_bytes = 2**63 - 1  # numpy and torch vouch for the shape
-            tensor.shape[: len(view.shape)] = view.shape
-            self.check(self._library.mlc_session_bind_input(self.handle, index, byref(tensor)))
-        arena_bytes = c_uint64()
-        self.check(self._library.mlc_session_plan(self.handle, byref(arena_bytes)))
-        if arena_bytes.value > self._arena.nbytes:
-            self._arena = np.empty(0, dtype=np.uint8)  # before the larger one comes, not after
-            self._arena = tensors.empty((arena_bytes.value,), np.dtype(np.uint8), self._arena_align_bytes)
-            address, size_bytes = tensors.address(self._arena), self._arena.nbytes
-            self.check(self._library.mlc_session_bind_arena(self.handle, address, size_bytes))
-        self._output_shapes = []
-        for index in range(len(self._outputs)):
-            tensor = native.sized(native.Tensor)
-            self.check(self._library.mlc_session_output_shape(self.handle, index, byref(tensor)))
-            self._output_shapes.append(tuple(tensor.shape[: tensor.rank]))
-
-    def _allocate(self) -> list[np.ndarray[Any, Any]]:
-        results = []
-        for index, (shape, dtype) in enumerate(zip(self._output_shapes, self._output_dtypes, strict=True)):
-            array = np.empty(shape, dtype)
-            address = tensors.address(array)
-            # Large results are written past the caches where they begin with a line, which numpy's own never do.
-            align_bytes = _LINE_BYTES if array.nbytes >= _LARGE_BYTES else self._io_align_bytes
-            if address % align_bytes:
-                array = tensors.empty(shape, dtype, align_bytes)
-                address = tensors.address(array)
-            self._output_addresses[index] = address
-            results.append(array)
-        return results
-
-    def _take_out(
-        self, out: Sequence[Any], copies: list[tuple[Any, np.ndarray[Any, Any]]]
-    ) -> list[np.ndarray[Any, Any]]:
-        """Arrays to compute into: the caller's where their layout allows, else others that are copied afterwards."""
-        results: list[np.ndarray[Any, Any]] = []
-        rows = zip(self._outputs, self._output_shapes, self._output_dtypes, strict=True)
-        for leaf, (row, shape, dtype) in zip(out, rows, strict=True):
-            array = self._out_array(row, leaf)
-            if tuple(array.shape) != shape or array.dtype != dtype:
-                message = f"out '{row.name}' is {array.dtype}{list(array.shape)}; the model gives {dtype}{list(shape)}"
-                raise MlcError(BAD_SHAPE, message)
-            address = tensors.address(array)
-            if not array.flags.c_contiguous or address % self._io_align_bytes:
-                dense = tensors.empty(shape, dtype, self._io_align_bytes)
-                copies.append((array, dense))
-                array, address = dense, tensors.address(dense)
-            self._output_addresses[len(results)] = address
-            results.append(array)
-        return results
-
-    def _out_array(self, row: TensorInfo, leaf: Any) -> np.ndarray[Any, Any]:
-        if tensors.is_torch(leaf):
-            leaf = tensors.torch_memory(leaf)
-        if not isinstance(leaf, np.ndarray) or not leaf.flags.writeable:
-            raise MlcError(BAD_ARGUMENT, f"out '{row.name}' is not a writable numpy array or torch tensor")
-        return leaf
+    def __call__(self) -> Any:
+        """Runs, and gives `result`, the same object each time. Raises: MlcError."""
+        if not self._model._handle:
+            raise MlcError(BAD_STATE, "the model is closed")
+        self._session.run_bound()
+        return self.result

@@ -160,10 +160,14 @@ def library() -> Any:
     path = next((path for path in paths if os.path.exists(path)), None)
     if path is None:
         raise ImportError(f"mlc's runtime library is missing; looked for {paths[0]} and in sys.path: reinstall mlc")
-    loaded = ctypes.CDLL(path)
+    loaded: Any = ctypes.CDLL(path)
     for name, (result, parameters) in _FUNCTIONS.items():
         function = getattr(loaded, name)
         function.restype, function.argtypes = result, parameters
+    # Called with the interpreter's lock held, as it calls the interpreter back.
+    loaded.open_arrays = ctypes.PyDLL(None, handle=loaded._handle).mlc_arrays_open
+    loaded.open_arrays.restype = None
+    loaded.run_arrays = loaded.mlc_session_run_arrays  # no argtypes: called with ctypes objects, prepared once
     version = loaded.mlc_abi_version()
     if version >> 16 != ABI_MAJOR:
         raise ImportError(f"{path} has ABI {version >> 16}; this package needs {ABI_MAJOR}")

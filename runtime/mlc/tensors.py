@@ -5,12 +5,13 @@ Imports numpy; torch is used only where the caller's program has imported it alr
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlc.artifact import DTYPES
+from mlc.signature import DTYPES
 
 _NUMPY_TO_DTYPE = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
@@ -25,6 +26,21 @@ _DTYPE_TO_NUMPY = {dtype: name for name, dtype in _NUMPY_TO_DTYPE.items()}
 assert set(_DTYPE_TO_NUMPY) == set(DTYPES)
 # By dtype, native byte order only: numpy computes a dtype's name anew each time it is asked.
 _NATIVE_DTYPES = {np.dtype(name): dtype for dtype, name in _DTYPE_TO_NUMPY.items() if dtype in _OF_NUMPY}
+
+
+# To the C struct behind numpy's `__array_struct__`: 0.3 us, where `__array_interface__` takes 1.5.
+struct_address: Any = ctypes.pythonapi.PyCapsule_GetPointer
+struct_address.restype, struct_address.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_void_p)
+
+
+class _Struct(ctypes.Structure):
+    """mlc_array, which is the interface's PyArrayInterface."""
+
+    _fields_ = (
+        ("two", ctypes.c_int32), ("rank", ctypes.c_int32), ("kind", ctypes.c_char), ("item_bytes", ctypes.c_int32),
+        ("flags", ctypes.c_int32), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+        ("data", ctypes.c_void_p), ("descr", ctypes.c_void_p),
+    )  # fmt: skip
 
 
 class DataView(NamedTuple):
@@ -56,8 +72,16 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any], align_bytes: int) -> np.
 
 
 def address(array: np.ndarray[Any, Any]) -> int:
-    """Where an array's data is; array.ctypes.data takes three times as long."""
-    return int(array.__array_interface__["data"][0])
+    """Where an array's data is; array.ctypes.data takes twice as long."""
+    struct = array.__array_struct__
+    return _Struct.from_address(struct_address(struct, None)).data or 0
+
+
+def is_same_memory(value: Any, seen: DataView) -> bool:
+    """Whether `seen`, the view of `value`, is its own memory and not a copy."""
+    if is_torch(value):
+        return bool(value.data_ptr() == seen.address)
+    return isinstance(value, np.ndarray) and seen.owner is value
 
 
 def is_torch(value: Any) -> bool:

@@ -43,6 +43,17 @@ def test_load_imports_no_compiler(artifact_folder: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
+def test_load_and_call_import_little(artifact_folder: Path) -> None:
+    """What a process pays for before its first output: numpy and this package's own few modules."""
+    code = (
+        "import numpy as np, sys; before = set(sys.modules); import mlc; "
+        f"mlc.load({str(artifact_folder / 'affine.mlc')!r})(np.zeros((1, 8), np.float32), np.int64(0)); "
+        "print(*sorted(name for name in set(sys.modules) - before if name.split('.')[0] not in ('mlc', 'json')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert set(done.stdout.split()) <= {"_json", "atexit", "importlib._abc", "importlib.util", "mmap"}, done
+
+
 def test_description(model: mlc.Model) -> None:
     assert model.inputs == artifacts.META.inputs
     assert model.outputs == artifacts.META.outputs
@@ -139,6 +150,48 @@ def test_torch(model: mlc.Model) -> None:
     y = torch.zeros(6, artifacts.COLUMNS)
     assert model(x, 0, out=[y])[0] is y
     np.testing.assert_allclose(y.numpy(), artifacts.reference(x.detach().numpy()), rtol=1e-6)
+
+
+def test_short_way_of_calls(artifact_folder: Path) -> None:
+    """Repeated calls on numpy arrays go past the Python side's checks; whatever differs goes the long way."""
+    opened = mlc.load(artifact_folder / "affine.mlc", threads=1)
+    row, x = np.int64(0), rows()
+    assert opened._run_arrays((x, row)) is None  # nothing is planned yet
+    want = opened(x, row)["y"].tobytes()
+    frozen = rows()
+    frozen.flags.writeable = False
+    for same in (x, frozen, np.frombuffer(x.tobytes(), np.float32).reshape(x.shape)):
+        results = opened._run_arrays((same, row))
+        assert results is not None and results[0].tobytes() == want
+    unaligned = np.frombuffer(b"\0" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(x.shape)
+    others = [rows(6), x.astype(float), x.astype(np.int32), x.astype(">f4"), x[::-1], np.asfortranarray(x), unaligned]
+    for other in (*others, x[0], x.tolist(), None):
+        assert opened._run_arrays((other, row)) is None
+    assert opened(rows(6), row)["y"].shape == (6, artifacts.COLUMNS)
+    with pytest.raises(mlc.MlcError, match="INDEX_BOUNDS: second_affine"):
+        opened(rows(6), np.int64(7))
+
+
+def test_bound_call(artifact_folder: Path) -> None:
+    opened = mlc.load(artifact_folder / "affine.mlc", threads=2)
+    x, row, y = rows(), np.array(0), np.zeros((5, artifacts.COLUMNS), np.float32)
+    bound, into = opened.bind(x, row), opened.bind(x, row, out=[y])
+    for count in range(3):
+        x += count
+        assert bound() is bound.result
+        into()
+        np.testing.assert_allclose(bound.result["y"], artifacts.reference(x), rtol=1e-6)
+        np.testing.assert_allclose(y, artifacts.reference(x), rtol=1e-6)
+    row[...] = 9
+    with pytest.raises(mlc.MlcError, match="INDEX_BOUNDS: second_affine"):
+        bound()
+    with pytest.raises(mlc.MlcError, match="input 'x' cannot be read in place"):
+        opened.bind(x[::-1], row)
+    with pytest.raises(mlc.MlcError, match="out cannot be written in place"):
+        opened.bind(x, row, out=[np.zeros((artifacts.COLUMNS, 5), np.float32).T])
+    opened.close()
+    with pytest.raises(mlc.MlcError, match="the model is closed"):
+        bound()
 
 
 @pytest.mark.parametrize(

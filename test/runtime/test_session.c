@@ -45,6 +45,29 @@ static void test_rebind(const mlc_model *model) {
   free(self.memory);
 }
 
+static void test_arrays(const mlc_model *model) {
+  affine self;
+  affine_open(&self, model);
+  const char *detail = mlc_session_detail(self.session);
+  const intptr_t shape[] = {9, COLUMNS};
+  mlc_array x = {2, 2, 'f', 4, 0x301, shape, NULL, self.x, NULL}, y = {2, 2, 'f', 4, 0x701, shape, NULL, self.y, NULL};
+  const mlc_array row = {2, 0, 'i', 8, 0x301, NULL, NULL, &self.row, NULL};
+  const mlc_array *const inputs[] = {&x, &row}, *const outputs[] = {&y};
+  CHECK_STATUS(MLC_BAD_STATE, mlc_session_run_arrays(self.session, inputs, outputs));
+  affine_bind(&self, 9);
+  CHECK_STATUS(MLC_OK, mlc_session_run_arrays(self.session, inputs, outputs));
+  affine_check(&self, 9);
+  y.flags = 0x301;
+  CHECK_STATUS(MLC_BAD_STATE, mlc_session_run_arrays(self.session, inputs, outputs));
+  CHECK_TEXT("output 'y' is no array of the planned type, shape, layout and alignment", detail);
+  y.flags = 0x701, x.kind = 'u';
+  CHECK_STATUS(MLC_BAD_STATE, mlc_session_run_arrays(self.session, inputs, outputs));
+  CHECK_TEXT("input 'x' is no array of the planned type, shape, layout and alignment", detail);
+  x.kind = 'f', x.data = (uint8_t *)self.x + 4;
+  CHECK_STATUS(MLC_BAD_STATE, mlc_session_run_arrays(self.session, inputs, outputs));
+  free(self.memory);
+}
+
 static void test_inputs_refused(const mlc_model *model) {
   affine self;
   uint64_t arena_bytes = 77;
@@ -132,6 +155,7 @@ int main(int argc, char **argv) {
   CHECK(mlc_model_target_index(model) == 1);
   test_runs(model);
   test_rebind(model);
+  test_arrays(model);
   test_inputs_refused(model);
   test_runs_refused(model);
   mlc_model_close(model);
