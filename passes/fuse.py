@@ -282,7 +282,7 @@ class Fuser:
             return found is not None
         if "layouts" in definition_of(group.hero).rules:  # its emitter reads rows by whole registers
             return operation.results[0] not in list(group.hero.operands) or found[1].strides[-1] == 1
-        if group.hero.name != "mlc.conv":
+        if group.hero.name not in ("mlc.conv", "mlc.conv_winograd"):
             return True
         # The hero sees the last view; asking at each is the same, since only all of them together reach it.
         shape = type_of(group.hero.operands[0]).shape

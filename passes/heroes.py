@@ -10,6 +10,8 @@ def is_tiled(operation: ir.Operation) -> bool:
     """Whether families have a register-tile emitter for the op in this form."""
     if operation.name in ("mlc.matmul", "mlc.packed_matmul"):
         return True
+    if operation.name == "mlc.conv_winograd":
+        return True
     if operation.name == "mlc.conv":
         w = operation.operands[1].owner
         return (

@@ -39,7 +39,7 @@ def _layout(hero: ir.Operation, position: int) -> str:
         return definition_of(hero).rules["layouts"](**attrs).get(position, "")
     if hero.name == "mlc.matmul" and position == 1:
         return "panels-transposed" if attrs["transpose_b"] else "panels"
-    if hero.name == "mlc.conv" and position == 1:
+    if hero.name in ("mlc.conv", "mlc.conv_winograd") and position == 1:
         return "conv"  # which of its forms depends on the machine: the target says
     return ""
 

@@ -13,6 +13,7 @@ GRAPH = [
     "decompose",             # composites that no fused emitter takes; before fuse sees them
 ]
 KERNELS = [
+    "winograd",              # convolutions of 3x3 in fewer multiplications
     "pack-operands",         # products of two tensors of the run: the second in panels
     "fuse{max-ops=64}",
     "expand-composites",     # inside kernels: softmax to max, sub, exp, sum, div

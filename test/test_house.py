@@ -33,7 +33,16 @@ FUNCTION_LINES_MAX = 60
 OPS_IN_A_LIST_MAX = 5
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "impl"}
 # Passes make these of other ops; those have rows.
-MADE_BY_PASSES = {"copy", "lstm_steps", "gru_steps", "rnn_steps", "pack_panels", "packed_matmul"}
+MADE_BY_PASSES = {
+    "copy",
+    "lstm_steps",
+    "gru_steps",
+    "rnn_steps",
+    "pack_panels",
+    "packed_matmul",
+    "scratch",
+    "conv_winograd",
+}
 
 
 def sources(*folders: str, endings: tuple[str, ...] = SOURCE_ENDINGS) -> list[Path]:

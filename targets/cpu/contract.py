@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from mlc.dialects import dims
 from mlc.dialects.attention import NO_BOUND, band_of
@@ -16,6 +17,7 @@ from mlir import ir
 from .attention import AttentionMask, AttentionSizes, Band, emit_attention, plan_attention
 from .conv import ConvPlan, conv_layout, emit_conv, plan_conv
 from .conv_geometry import ConvSizes
+from .conv_winograd import WinogradPlan, emit_winograd
 from .index import Ix, Number
 from .isa.memory import StridedBuffer, prefetch, sum_dtype
 from .kernel import Buffer, EmitError, Kernel
@@ -260,11 +262,8 @@ def _broadcast_b(b: StridedBuffer | PackedPanels, shape: Sequence[Size], batch: 
 # convolution ---------------------------------------------------------------------------------------------------------
 def _emit_conv(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value, end: ir.Value) -> Size:
     x_value, w_value, bias = operands_of(hero)
-    known = _conv_sizes(hero)
-    sizes = ConvSizes(
-        k.size(known.batch), known.groups, known.channels, known.outputs, tuple(k.size(s) for s in known.input),
-        tuple(k.size(s) for s in known.output), known.kernel, known.strides, known.pads_low, known.dilations,
-    )
+    known = _conv_sizes(hero, attrs_of(hero))
+    sizes = _numbers(k, known)
     x = strided_operand(k, x_value)
     plan = _settled(k, plan_conv(k.isa, sizes, x.dtype, x.strides, PLANNED_THREADS, _is_long(body, hero)))
     if w_value not in k.packed:
@@ -277,9 +276,16 @@ def _emit_conv(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value,
     return _conv_tiles(known, plan)
 
 
-def _conv_sizes(hero: ir.Operation) -> ConvSizes:
+def _numbers(k: Kernel, sizes: ConvSizes) -> ConvSizes:
+    """Expressions as numbers, or values of the run."""
+    return replace(
+        sizes, batch=k.size(sizes.batch), input=tuple(map(k.size, sizes.input)), output=tuple(map(k.size, sizes.output))
+    )
+
+
+def _conv_sizes(hero: ir.Operation, attrs: Mapping[str, Any]) -> ConvSizes:
     """Sizes as expressions."""
-    attrs, x, w = attrs_of(hero), type_of(hero.operands[0]).shape, type_of(hero.operands[1]).shape
+    x, w = type_of(hero.operands[0]).shape, type_of(hero.operands[1]).shape
     groups = attrs["groups"]
     return ConvSizes(
         x[0], groups, w[1], w[0] // groups, tuple(x[1:-1]), tuple(type_of(hero.results[0]).shape[1:-1]), tuple(w[2:]),
@@ -310,6 +316,22 @@ def _emit_attention(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.V
         )
 
     q, keys, values = (strided_operand(k, x) for x in (q_value, k_value, v_value))
+def _emit_conv_winograd(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value, end: ir.Value) -> Size:
+    x_value, w_value, scratch, bias = operands_of(hero)
+    attrs = attrs_of(hero)
+    known = _conv_sizes(hero, {**attrs, "groups": 1, "strides": (1, 1), "dilations": (1, 1)})
+    plan = WinogradPlan(attrs["block"], attrs["columns"], attrs["group"])
+    if w_value not in k.packed:
+        raise EmitError(f"{hero.name}: its weight is not packed ({hero.location})")
+    k.packed[w_value] = conv_layout("taps", 1, is_channels_first=False)
+    weights = PackedPanels(k.buffers[w_value].pointer, "f32")
+    epilogue = make_epilogue(k, epilogue_space(k, body, hero, may_merge=False), hero, bias)
+    memory = strided_operand(k, scratch).at([])
+    emit_winograd(k.isa, plan, _numbers(k, known), strided_operand(k, x_value), weights, memory, epilogue, begin, end)
+    tiles = dims.product([known.batch, *(dims.ceildiv(size, 2) for size in known.output)])
+    return dims.ceildiv(tiles, plan.block) * dims.ceildiv(known.outputs, plan.columns)
+
+
     mask = None if mask_value is None else AttentionMask(_broadcast_mask(k, mask_value, (*q_shape[:-1], k_shape[-2])))
     mask_dtype = mask.dtype if mask is not None and not mask.is_one_row else None
     band = Band(*(None if bound == NO_BOUND else bound for bound in band_of(attrs)))
@@ -331,5 +353,6 @@ def _broadcast_mask(k: Kernel, value: ir.Value, scores: Sequence[Size]) -> Strid
 
 
 _HEROES: dict[str, Callable[..., Size]] = {
-    "matmul": _emit_matmul, "packed_matmul": _emit_matmul, "conv": _emit_conv, "attention": _emit_attention,
+    "matmul": _emit_matmul, "packed_matmul": _emit_matmul, "conv": _emit_conv, "conv_winograd": _emit_conv_winograd,
+    "attention": _emit_attention,
 }
