@@ -84,7 +84,7 @@ def _(b, *, width, is_transposed):
 
 
 @op("contract")
-def packed_matmul(a: N[*A, M, K], b: N[*B, Q, K, C], *, columns: int, transpose_a: bool = False) -> N[*A, M, P]:
+def packed_matmul(a: N[*A, M, K], b: N[*B, Q, L, C], *, columns: int, transpose_a: bool = False) -> N[*A, M, P]:
     """`matmul` of a and what `pack_panels` made of a matrix of so many columns. Source: ONNX MatMul-13."""
     return matmul.reference(a, unpacked(b, columns), transpose_a=transpose_a)
 

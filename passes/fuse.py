@@ -228,7 +228,9 @@ class Fuser:
                     continue
                 seen.add(user)
                 if is_view(user):
-                    if strides_before(value, group.root.results[0]) is None:
+                    found = strides_before(value, group.root.results[0])
+                    # Lanes that lie apart in the result would be stored one by one: a transposing copy is faster.
+                    if found is None or (found.strides and found.strides[-1] != 1 and shape[-1] != 1):
                         return False
                     continue
                 if not has_emit(user) or type_of(user.results[0]).shape != shape:

@@ -17,12 +17,12 @@ from bench.runner import Outcome, Timing
 
 def outcome(mlc_ns: int, other_ns: int, other_error: float = 0.0) -> Outcome:
     timings = [Timing("mlc", mlc_ns, error=0.0), Timing("other", other_ns, error=other_error)]
-    return Outcome("model", 1, 2.0, 100.0, 10.0, timings)
+    return Outcome("model", 1, 2.0, 100.0, 10.0, 20.0, timings)
 
 
 def test_table_gives_ratios_and_share_of_peak() -> None:
     text = table([outcome(40_000_000, 80_000_000)])
-    assert "| model | 1 | 40.0 | 80.0 (2.00x) | 50% | 100 | 10.0 |" in text
+    assert "| model | 1 | 40.0 | 80.0 (2.00x) | 50% | 100 | 10.0 | 20.0 |" in text
     assert "other takes 2.00x the time of mlc (geometric mean of 1); mlc is faster in 1, slower in 0." in text
 
 
