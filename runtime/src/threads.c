@@ -1,8 +1,9 @@
 /* threads.c - a pool of threads in the caller's memory that share out the tiles of one kernel at a time.
  *
- * One word, the gate, holds a job's generation, whether it is open, and how many workers are inside. Workers enter an
- * open gate by compare-and-swap, so a worker that wakes late finds it closed and touches nothing: the caller waits only
- * for workers that came in, never for one that the system has not scheduled. */
+ * One word, the job, holds how many ranges of tiles there are and how many were taken. A thread takes one by adding to
+ * it, so that who comes late finds none left and touches nothing: the caller waits only for ranges that were taken,
+ * never for a thread that the system has not scheduled. Two cache lines go back and forth for a kernel of few ranges:
+ * this word and the count of what workers have done. */
 #include "threads.h"
 
 #include <stdatomic.h>
@@ -14,13 +15,17 @@
 #define CACHE_LINE_BYTES 64
 /* Between kernels of one run a worker finds work in 1 to 20 us; a wake-up costs 5 to 50. */
 #define SPIN_NS UINT64_C(50000)
+/* During a run, where a kernel that one thread computes alone may take long, a worker waits this long. */
+#define SPIN_IN_RUN_NS UINT64_C(1000000)
+/* From here on it lets other threads have the core between looks: there may be fewer cores than threads. */
+#define SPIN_ALONE_NS UINT64_C(20000)
 #define SPINS_A_CLOCK_READ 64
 #define SPINS_BEFORE_YIELD 2048
-#define RANGES_A_THREAD 4 /* enough to even out a slow core, few enough that entering a range costs nothing */
+/* Ranges come in rounds of one a thread, each round about a third of the last: large ones first, as taking one costs
+ * a cache line's way between cores (100 to 200 ns), small ones last, which even out who was slower. */
+#define ROUNDS 3
 
-#define GATE_OPEN UINT64_C(0x80000000)
-#define GATE_INSIDE UINT64_C(0x7fffffff)
-#define GATE_GENERATION_SHIFT 32
+#define JOB_COUNT_SHIFT 32 /* below: ranges taken, and at most one try a thread beyond them */
 
 typedef struct worker {
   port_thread thread;
@@ -28,18 +33,18 @@ typedef struct worker {
 } worker;
 
 struct mlc_pool {
-  _Alignas(CACHE_LINE_BYTES) _Atomic uint64_t gate;
-  _Atomic uint32_t sleeper_count;
-  _Atomic uint32_t is_ending;
-  _Atomic uint32_t is_claimed;
-  uint32_t thread_count;
-  /* The job: written while the gate is closed and nobody is inside. */
+  _Alignas(CACHE_LINE_BYTES) _Atomic uint64_t job;
+  /* Of the job: written when no range of the last one is unfinished, read by who has taken a range. */
   mlc_kernel_v1 kernel;
   const void *args;
   int64_t tile_count;
-  int64_t range_tiles;
-  _Alignas(CACHE_LINE_BYTES) _Atomic int64_t next_tile;
-  _Alignas(CACHE_LINE_BYTES) port_bell bell;
+  int64_t range_tiles[ROUNDS];
+  _Alignas(CACHE_LINE_BYTES) _Atomic uint64_t done_count; /* ranges that workers have computed */
+  _Alignas(CACHE_LINE_BYTES) _Atomic uint32_t sleeper_count;
+  _Atomic uint32_t is_ending;
+  _Atomic uint32_t is_claimed;
+  uint32_t thread_count;
+  port_bell bell;
   worker workers[];
 };
 
@@ -51,63 +56,84 @@ static void pause_core(void) {
 #endif
 }
 
-static void run_ranges(mlc_pool *pool) {
-  const int64_t tile_count = pool->tile_count, range_tiles = pool->range_tiles;
-  for (;;) {
-    const int64_t begin = atomic_fetch_add_explicit(&pool->next_tile, range_tiles, memory_order_relaxed);
-    if (begin >= tile_count) return;
-    pool->kernel(pool->args, begin, range_tiles < tile_count - begin ? begin + range_tiles : tile_count);
+static void run_range(const mlc_pool *pool, uint64_t index) {
+  int64_t begin = 0, place = (int64_t)index;
+  uint32_t round = 0;
+  for (; place >= pool->thread_count; place -= pool->thread_count, ++round)
+    begin += pool->range_tiles[round] * pool->thread_count;
+  begin += place * pool->range_tiles[round];
+  const int64_t left = pool->tile_count - begin, tiles = pool->range_tiles[round];
+  pool->kernel(pool->args, begin, begin + (tiles < left ? tiles : left));
+}
+
+static int is_left(uint64_t job) { return (uint32_t)job < job >> JOB_COUNT_SHIFT; }
+
+/* Computes ranges while there are any; gives how many. */
+static uint64_t run_ranges(mlc_pool *pool) {
+  uint64_t count = 0;
+  while (is_left(atomic_load_explicit(&pool->job, memory_order_relaxed))) {
+    const uint64_t job = atomic_fetch_add_explicit(&pool->job, 1, memory_order_acquire);
+    if (!is_left(job)) break;
+    run_range(pool, (uint32_t)job);
+    ++count;
   }
+  return count;
 }
 
-/* Whether there is a job that `seen` was not: its generation then. */
-static int has_job(const mlc_pool *pool, uint32_t seen) {
-  const uint64_t gate = atomic_load(&pool->gate);
-  return (gate & GATE_OPEN) != 0 && (uint32_t)(gate >> GATE_GENERATION_SHIFT) != seen;
-}
-
-static int enter(mlc_pool *pool, uint32_t *seen) {
-  uint64_t gate = atomic_load_explicit(&pool->gate, memory_order_relaxed);
-  while ((gate & GATE_OPEN) != 0 && (uint32_t)(gate >> GATE_GENERATION_SHIFT) != *seen) {
-    if (!atomic_compare_exchange_weak_explicit(&pool->gate, &gate, gate + 1, memory_order_acquire,
-                                               memory_order_relaxed))
-      continue;
-    *seen = (uint32_t)(gate >> GATE_GENERATION_SHIFT);
-    return 1;
-  }
-  return 0;
-}
-
-static void sleep_until_job(mlc_pool *pool, uint32_t seen) {
+static void sleep_until_job(mlc_pool *pool) {
   port_bell_lock(&pool->bell);
   /* Sequentially consistent against pool_run: either it sees the sleeper, or the sleeper sees the job. */
   atomic_fetch_add(&pool->sleeper_count, 1);
-  while (!has_job(pool, seen) && !atomic_load(&pool->is_ending)) port_bell_wait(&pool->bell);
+  while (!is_left(atomic_load(&pool->job)) && !atomic_load(&pool->is_ending)) port_bell_wait(&pool->bell);
   atomic_fetch_sub(&pool->sleeper_count, 1);
   port_bell_unlock(&pool->bell);
 }
 
-static void work(void *context) {
-  mlc_pool *pool = ((worker *)context)->pool;
-  uint32_t seen = 0;
-  uint64_t idle_since_ns = port_time_ns();
-  float_mode_set(FLOAT_MODE_PLAIN);
-  for (uint32_t spin_count = 0; !atomic_load_explicit(&pool->is_ending, memory_order_relaxed); ++spin_count) {
-    if (enter(pool, &seen)) {
-      run_ranges(pool);
-      atomic_fetch_sub_explicit(&pool->gate, 1, memory_order_release);
-    } else if (spin_count % SPINS_A_CLOCK_READ != 0 || port_time_ns() - idle_since_ns < SPIN_NS) {
-      pause_core();
-      continue;
-    } else {
-      sleep_until_job(pool, seen);
-    }
-    idle_since_ns = port_time_ns();
+/* One look at the clock of a worker without work. */
+static void wait_longer(mlc_pool *pool, uint64_t idle_ns) {
+  const int is_running = atomic_load_explicit(&pool->is_claimed, memory_order_relaxed) != 0;
+  if (idle_ns >= (is_running ? SPIN_IN_RUN_NS : SPIN_NS)) {
+    sleep_until_job(pool);
+  } else if (idle_ns >= SPIN_ALONE_NS) {
+    port_yield();
   }
 }
 
+static void work(void *context) {
+  mlc_pool *pool = ((worker *)context)->pool;
+  uint64_t idle_since_ns = port_time_ns();
+  float_mode_set(FLOAT_MODE_PLAIN);
+  for (uint32_t spin_count = 1; !atomic_load_explicit(&pool->is_ending, memory_order_relaxed); ++spin_count) {
+    const uint64_t count = run_ranges(pool);
+    if (count > 0) {
+      atomic_fetch_add_explicit(&pool->done_count, count, memory_order_release);
+      idle_since_ns = port_time_ns();
+    } else if (spin_count % SPINS_A_CLOCK_READ == 0) {
+      wait_longer(pool, port_time_ns() - idle_since_ns);
+    } else {
+      pause_core();
+    }
+  }
+}
+
+/* Sets the sizes of ranges, and gives how many there are. */
+static uint64_t share_out(mlc_pool *pool, int64_t tile_count) {
+  const int64_t threads = pool->thread_count;
+  int64_t left = tile_count;
+  uint64_t count = 0;
+  for (uint32_t round = 0; round < ROUNDS; ++round) {
+    const int64_t share = left / threads;
+    int64_t tiles = round + 1 == ROUNDS ? share + (left % threads != 0) : share / 3 * 2 + share % 3 * 2 / 3;
+    if (tiles == 0) tiles = 1;
+    pool->range_tiles[round] = tiles;
+    const int64_t ranges = (left - 1) / tiles + 1;
+    if (left > 0) count += (uint64_t)(ranges < threads ? ranges : threads);
+    left = left > tiles * threads ? left - tiles * threads : 0;
+  }
+  return count;
+}
+
 void pool_run(mlc_pool *pool, mlc_kernel_v1 kernel, const void *args, int64_t tile_count) {
-  const int64_t ranges = (int64_t)pool->thread_count * RANGES_A_THREAD;
   if (pool->thread_count == 1 || tile_count == 1) {
     kernel(args, 0, tile_count);
     return;
@@ -115,20 +141,17 @@ void pool_run(mlc_pool *pool, mlc_kernel_v1 kernel, const void *args, int64_t ti
   pool->kernel = kernel;
   pool->args = args;
   pool->tile_count = tile_count;
-  pool->range_tiles = tile_count / ranges + (tile_count % ranges != 0);
-  atomic_store_explicit(&pool->next_tile, 0, memory_order_relaxed);
-  const uint64_t generation = (atomic_load_explicit(&pool->gate, memory_order_relaxed) >> GATE_GENERATION_SHIFT) + 1;
-  /* Generation 0 is what a new worker has "seen". */
-  const uint64_t next = (generation & UINT32_MAX) ? generation : 1;
-  atomic_store(&pool->gate, next << GATE_GENERATION_SHIFT | GATE_OPEN);
+  const uint64_t count = share_out(pool, tile_count);
+  atomic_store_explicit(&pool->done_count, 0, memory_order_relaxed);
+  atomic_store(&pool->job, count << JOB_COUNT_SHIFT | 1); /* the first is the caller's */
   if (atomic_load(&pool->sleeper_count) > 0) {
     port_bell_lock(&pool->bell);
     port_bell_ring(&pool->bell);
     port_bell_unlock(&pool->bell);
   }
-  run_ranges(pool);
-  atomic_fetch_and_explicit(&pool->gate, ~GATE_OPEN, memory_order_relaxed);
-  for (uint32_t spin_count = 1; atomic_load_explicit(&pool->gate, memory_order_acquire) & GATE_INSIDE; ++spin_count) {
+  run_range(pool, 0);
+  const uint64_t others = count - 1 - run_ranges(pool);
+  for (uint32_t spin_count = 1; atomic_load_explicit(&pool->done_count, memory_order_acquire) != others; ++spin_count) {
     pause_core();
     if (spin_count % SPINS_BEFORE_YIELD == 0) port_yield();
   }
