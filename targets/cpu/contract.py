@@ -304,18 +304,6 @@ def _conv_tiles(sizes: ConvSizes, plan: ConvPlan) -> Size:
     return sizes.batch * sizes.groups * pixels * dims.ceildiv(sizes.outputs, plan.tile_columns)
 
 
-# attention -----------------------------------------------------------------------------------------------------------
-def _emit_attention(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value, end: ir.Value) -> Size:
-    attrs, (q_value, k_value, v_value, mask_value) = attrs_of(hero), operands_of(hero)
-    q_shape, k_shape, v_shape = (type_of(x).shape for x in (q_value, k_value, v_value))
-
-    def sizes_of(number: Callable[[Size], Number]) -> AttentionSizes:
-        batch = tuple(number(s) for s in q_shape[:-3])
-        return AttentionSizes(
-            batch, q_shape[-3], k_shape[-3], number(q_shape[-2]), number(k_shape[-2]), q_shape[-1], v_shape[-1]
-        )
-
-    q, keys, values = (strided_operand(k, x) for x in (q_value, k_value, v_value))
 def _emit_conv_winograd(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value, end: ir.Value) -> Size:
     x_value, w_value, scratch, bias = operands_of(hero)
     attrs = attrs_of(hero)
@@ -332,6 +320,18 @@ def _emit_conv_winograd(k: Kernel, body: KernelBody, hero: ir.Operation, begin: 
     return dims.ceildiv(tiles, plan.block) * dims.ceildiv(known.outputs, plan.columns)
 
 
+# attention -----------------------------------------------------------------------------------------------------------
+def _emit_attention(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value, end: ir.Value) -> Size:
+    attrs, (q_value, k_value, v_value, mask_value) = attrs_of(hero), operands_of(hero)
+    q_shape, k_shape, v_shape = (type_of(x).shape for x in (q_value, k_value, v_value))
+
+    def sizes_of(number: Callable[[Size], Number]) -> AttentionSizes:
+        batch = tuple(number(s) for s in q_shape[:-3])
+        return AttentionSizes(
+            batch, q_shape[-3], k_shape[-3], number(q_shape[-2]), number(k_shape[-2]), q_shape[-1], v_shape[-1]
+        )
+
+    q, keys, values = (strided_operand(k, x) for x in (q_value, k_value, v_value))
     mask = None if mask_value is None else AttentionMask(_broadcast_mask(k, mask_value, (*q_shape[:-1], k_shape[-2])))
     mask_dtype = mask.dtype if mask is not None and not mask.is_one_row else None
     band = Band(*(None if bound == NO_BOUND else bound for bound in band_of(attrs)))

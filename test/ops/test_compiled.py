@@ -29,7 +29,7 @@ ROWS_A_MODULE = 80
 ARM_MACHINES = ("aarch64", "sve128", "sve256", "sve512", "graviton3")
 # Ops without operands, or made by passes only: `test_sources` and the passes' own rows reach them.
 SOURCES = {"constant", "copy", "dim_value", "full", "iota", "weight"}
-MADE_BY_PASSES = {"gru_steps", "lstm_steps", "rnn_steps"}
+MADE_BY_PASSES = {"conv_winograd", "pack_panels", "packed_matmul", "scratch", "gru_steps", "lstm_steps", "rnn_steps"}
 
 
 @cache

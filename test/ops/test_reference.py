@@ -21,6 +21,7 @@ torch = pytest.importorskip("torch")
 _NO_SUCH_DTYPE = ("not implemented for", "not supported", "not currently supported", "ZeroDivision")
 # parts that passes make of other ops, which have rows
 _MADE_BY_PASSES = {"copy", "lstm_steps", "gru_steps", "rnn_steps"}
+_MADE_BY_PASSES |= {"conv_winograd", "pack_panels", "packed_matmul", "scratch"}
 
 
 def all_cases() -> list[Case]:

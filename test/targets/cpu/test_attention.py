@@ -21,6 +21,7 @@ from mlc.targets.cpu.attention_plan import (
 )
 from mlc.targets.cpu.isa.facts import Isa
 from mlc.targets.cpu.isa.memory import StridedBuffer, store_vector, sum_dtype
+from mlc.targets.cpu.microkernel import UNROLL
 
 
 @dataclass(frozen=True)
@@ -244,15 +245,18 @@ def test_hot_loops_keep_their_registers(layout: str, tmp_path: Path) -> None:
     run = Run(Case(96, 240, depth=64, value_depth=64, layout=layout), AVX2)
     loops = innermost_loops(build_host(run.emit, run.args, tmp_path).assembly)
     products = [
-        loop for loop in loops if sum("vfmadd" in w for w in loop) == 12 and not any("vpslld" in w for w in loop)
+        loop
+        for loop in loops
+        if sum("vfmadd" in w for w in loop) == 12 * UNROLL and not any("vpslld" in w for w in loop)
     ]
     assert len(products) >= 2
     for loop in products:
-        assert sum("ptr [" in w and "prefetch" not in w for w in loop) == 8
-        assert len(loop) <= 24
+        assert sum("ptr [" in w and "prefetch" not in w for w in loop) == 8 * UNROLL
+        assert len(loop) <= 24 * UNROLL
     powers = [loop for loop in loops if any("vpslld" in w for w in loop)]
     assert powers
-    assert min(len(loop) for loop in powers) <= 2 * 18
+    # One constant may be read again each turn: that takes none of the pipes that multiply.
+    assert min(len(loop) for loop in powers) <= 2 * 18 + 1
     fixed = r"ymmword ptr \[rsp( [+-] 0x[0-9a-f]+)?\]"
     assert not [w for loop in products for w in loop if re.search(fixed, w)]
     assert not [w for loop in powers for w in loop if re.search(r"vmov\w+\s+" + fixed, w)]
