@@ -27,7 +27,7 @@ from .isa.memory import (
     sum_dtype,
     zero_vector,
 )
-from .microkernel import UNROLL, Panel, Rows, Sums, accumulate, zero_sums
+from .microkernel import Panel, Rows, Sums, accumulate, zero_sums
 from .packing import PanelCopy
 
 # epilogue(index, sums, mask): stores the register whose first lane is the element at `index`, where mask is true.
@@ -55,12 +55,16 @@ class PackedPanels:
 
 @dataclass(frozen=True)
 class MatmulPlan:
-    """Numbers of the schedule, in elements. `depth` None: k is not cut."""
+    """Numbers of the schedule, in elements. `depth` None: k is not cut.
+
+    Tiles that follow one another share their rows of A, or where `shares_columns` their columns of B.
+    """
 
     tile_rows: int
     tile_columns: int
     depth: int | None
     is_staged: bool
+    shares_columns: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,8 @@ class Block:
     column: Size
     columns_left: Size
     epilogue: Epilogue = field(repr=False)
+    # [column, k] of the panel that is read after the one here.
+    following: tuple[Size, Size] | None = None
 
 
 _TILES_PER_THREAD = 4  # so that a late thread costs a quarter of its share
@@ -107,7 +113,17 @@ def plan_matmul(
     most = 16 if depth is None else _STAGE_BYTES_MAX // (tile_rows * columns * element_bytes)
     # Equal shares of the panels, so that the last tile is not a sliver.
     shares = -(-panels // max(1, min(most, panels // wanted)))
-    return MatmulPlan(tile_rows, -(-panels // shares) * columns, depth, depth is not None or has_long_epilogue)
+    tile_columns = -(-panels // shares) * columns
+    shares_columns = b_is_packed and _reads_less_by_columns(sizes, tile_rows, tile_columns)
+    return MatmulPlan(tile_rows, tile_columns, depth, depth is not None or has_long_epilogue, shares_columns)
+
+
+def _reads_less_by_columns(sizes: MatmulSizes, tile_rows: int, tile_columns: int) -> bool:
+    """Whether reading A once a block of columns moves less than reading B once a block of rows."""
+    if not (isinstance(sizes.m, int) and isinstance(sizes.n, int)):
+        return False
+    row_blocks, column_blocks = index.ceil_div(sizes.m, tile_rows), index.ceil_div(sizes.n, tile_columns)
+    return sizes.n * (row_blocks - 1) > sizes.m * (column_blocks - 1)
 
 
 def stack_depth(isa: Isa, total: str) -> int:
@@ -116,15 +132,17 @@ def stack_depth(isa: Isa, total: str) -> int:
 
 
 def matmul_grid(sizes: MatmulSizes, plan: MatmulPlan) -> list[Size]:
-    """Tiles a dimension, [*batch, row blocks, column blocks]; their product is the kernel's tile count."""
-    return [*sizes.batch, index.ceil_div(sizes.m, plan.tile_rows), index.ceil_div(sizes.n, plan.tile_columns)]
+    """Tiles a dimension, the last fastest: [*batch, row blocks, column blocks] or, where the plan says so, the last two
+    the other way; their product is the kernel's tile count."""
+    blocks = [index.ceil_div(sizes.m, plan.tile_rows), index.ceil_div(sizes.n, plan.tile_columns)]
+    return [*sizes.batch, *(blocks[::-1] if plan.shares_columns else blocks)]
 
 
 def emit_matmul(
     isa: Isa, plan: MatmulPlan, sizes: MatmulSizes, a: StridedBuffer, b: StridedBuffer | PackedPanels,
     epilogue: Epilogue, begin: Size, end: Size,
 ) -> None:  # fmt: skip
-    """The loop over tiles begin..end, last dimension of `matmul_grid` fastest.
+    """The loop over tiles begin..end of `matmul_grid`.
 
     `a` and a strided `b` have strides [*batch, row, column], any of them; batch strides of 0 broadcast. The
     epilogue's index is [*batch, row, column].
@@ -184,6 +202,8 @@ class _Product:
     def emit_tile(self, place: Sequence[Size]) -> None:
         """One block of rows and columns, panel by panel."""
         *batch, row_block, column_block = place
+        if self.plan.shares_columns:
+            row_block, column_block = column_block, row_block
         first_row = index.mul(row_block, self.plan.tile_rows)
         row_count = index.minimum(self.plan.tile_rows, index.sub(self.sizes.m, first_row))
         if isinstance(self.sizes.m, int) and self.sizes.m % self.plan.tile_rows == 0:
@@ -195,23 +215,29 @@ class _Product:
             self._cut_tile(batch, first_row, row_count, first, stop)
             return
         run = self._staged_panel if self.plan.is_staged else self._direct_panel
-        index.each(first, stop, self.columns, lambda column: run(self._block(batch, first_row, column), row_count))
 
-    def _block(self, batch: Sequence[Size], row: Size, column: Size) -> Block:
+        def panel(column: Size) -> None:
+            following = index.add(column, self.columns)
+            if self.plan.shares_columns:
+                following = index.select(index.less(following, stop), following, first)
+            run(self._block(batch, first_row, column, (following, 0)), row_count)
+
+        index.each(first, stop, self.columns, panel)
+
+    def _block(
+        self, batch: Sequence[Size], row: Size, column: Size, following: tuple[Size, Size] | None = None
+    ) -> Block:  # fmt: skip
         # Known to be whole where n is a multiple: no masked code is emitted then.
         is_whole = isinstance(self.sizes.n, int) and self.sizes.n % self.columns == 0
         left = self.columns if is_whole else index.sub(self.sizes.n, column)
-        return Block(list(batch), row, column, left, self.epilogue)
+        return Block(list(batch), row, column, left, self.epilogue, following)
 
     def _panel(self, block: Block, k: Size, k_count: Size) -> Panel:
         """Rows k.. of the panel at `block`, packed now if B is not."""
         vecs = self.isa.tile[1]
         if isinstance(self.b, PackedPanels):
-            offset = index.add(index.mul(block.column, self.sizes.k), index.mul(k, self.columns))
-            for position, stride in zip(block.batch, self.b.batch_strides, strict=True):
-                offset = index.add(offset, index.mul(position, stride))
-            ptr = offset_ptr(self.b.ptr, offset, self.b.dtype)
-            following = offset_ptr(ptr, index.mul(self.sizes.k, self.columns), self.b.dtype)
+            ptr = self._packed(self.b, block.batch, block.column, k)
+            following = None if block.following is None else self._packed(self.b, block.batch, *block.following)
             return Panel(ptr, self.b.dtype, self.columns, vecs, is_aligned=True, next_ptr=following)
         depth = self.plan.depth or self.sizes.k
         assert isinstance(depth, int), "a k that is not known is cut"
@@ -224,13 +250,21 @@ class _Product:
         copy.emit()
         return Panel(target, self.total, self.columns, vecs, is_aligned=True)
 
-    def _fetching(self, panel: Panel, first: Size) -> Panel:
-        """The panel with the quarter of the next one that is this row tile's to fetch."""
-        if panel.next_ptr is None or not isinstance(self.sizes.k, int):
+    def _packed(self, b: PackedPanels, batch: Sequence[Size], column: Size, k: Size) -> ir.Value:
+        offset = index.add(index.mul(column, self.sizes.k), index.mul(k, self.columns))
+        for position, stride in zip(batch, b.batch_strides, strict=True):
+            offset = index.add(offset, index.mul(position, stride))
+        return offset_ptr(b.ptr, offset, b.dtype)
+
+    def _fetching(self, panel: Panel, first: Size, k_count: Size) -> Panel:
+        """The panel with the share of the next one that is this row tile's to fetch: even shares, as a burst of
+        requests would delay the rows of A."""
+        if panel.next_ptr is None:
             return panel
-        share = index.remainder(index.floor_div(first, self.isa.tile[0]), UNROLL)
-        offset = index.mul(share, self.sizes.k // UNROLL * self.columns)
-        return replace(panel, next_ptr=offset_ptr(panel.next_ptr, offset, panel.dtype))
+        rows = self.isa.tile[0]
+        stride = -(-self.columns // (self.plan.tile_rows // rows))
+        offset = index.mul(index.floor_div(first, rows), index.mul(k_count, stride))
+        return replace(panel, next_ptr=offset_ptr(panel.next_ptr, offset, panel.dtype), next_stride=stride)
 
     def _rows(self, block: Block, first: Size, height: int, k: Size) -> Rows:
         start = self.a.at([*block.batch, index.add(block.row, first), k])
@@ -247,7 +281,7 @@ class _Product:
         def body(first: Size, height: int) -> None:
             sums = zero_sums(self.isa, height, panel.vecs, self.total)
             rows = self._rows(block, first, height, 0)
-            sums = accumulate(self.isa, rows, self._fetching(panel, first), self.sizes.k, sums)
+            sums = accumulate(self.isa, rows, self._fetching(panel, first, self.sizes.k), self.sizes.k, sums)
             finish(self.isa, block, first, sums, self.total)
 
         each_row_tile(row_count, self.isa.tile[0], body, self._known_tail())
@@ -260,7 +294,7 @@ class _Product:
         def body(first: Size, height: int) -> None:
             sums = zero_sums(self.isa, height, panel.vecs, self.total)
             rows = self._rows(block, first, height, 0)
-            sums = accumulate(self.isa, rows, self._fetching(panel, first), self.sizes.k, sums)
+            sums = accumulate(self.isa, rows, self._fetching(panel, first, self.sizes.k), self.sizes.k, sums)
             stage.store(first, sums)
 
         each_row_tile(row_count, self.isa.tile[0], body, self._known_tail())
@@ -274,14 +308,18 @@ class _Product:
             return whole.moved(index.mul(index.sub(column, start), self.plan.tile_rows))
 
         def slice_of_panel(k: Size, column: Size) -> None:
-            block = self._block(batch, first_row, column)
+            after = index.add(column, self.columns)
+            has_more = index.less(after, stop)
+            next_k = index.select(has_more, k, index.add(k, self.plan.depth))
+            block = self._block(batch, first_row, column, (index.select(has_more, after, start), next_k))
             k_count = index.minimum(self.plan.depth, index.sub(self.sizes.k, k))
             panel = self._panel(block, k, k_count)
             stage = stage_of(column)
 
             def body(first: Size, height: int) -> None:
                 rows = self._rows(block, first, height, k)
-                stage.store(first, accumulate(self.isa, rows, panel, k_count, stage.load(first, height)))
+                fetching = self._fetching(panel, first, k_count)
+                stage.store(first, accumulate(self.isa, rows, fetching, k_count, stage.load(first, height)))
 
             each_row_tile(row_count, self.isa.tile[0], body, self._known_tail())
 

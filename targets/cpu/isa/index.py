@@ -94,6 +94,13 @@ def as_condition(condition: ir.Value | bool) -> ir.Value:
     return arith.constant(ir.IntegerType.get_signless(1), int(condition)) if isinstance(condition, bool) else condition
 
 
+def select(condition: ir.Value | bool, yes: Size, no: Size) -> Size:
+    """One of two sizes, both computed."""
+    if isinstance(condition, bool):
+        return yes if condition else no
+    return arith.select(condition, to_value(yes), to_value(no))
+
+
 def choose(condition: ir.Value, type_: ir.Type, yes: Callable[[], ir.Value], no: Callable[[], ir.Value]) -> ir.Value:
     """The value that one of two bodies gives."""
     return choose_all(condition, [type_], lambda: [yes()], lambda: [no()])[0]
