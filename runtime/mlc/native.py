@@ -116,6 +116,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "mlc_model_output": (c_int32, (c_void_p, c_uint32, POINTER(TensorInfo))),
     "mlc_model_symbol": (c_int32, (c_void_p, c_uint32, POINTER(SymbolInfo))),
     "mlc_model_info": (c_void_p, (c_void_p, POINTER(c_uint64))),
+    "mlc_large_pages": (None, (c_void_p, c_uint64)),
     "mlc_pool_need": (c_uint64, (c_uint32,)),
     "mlc_pool_init": (c_int32, (c_void_p, c_uint64, c_uint32, POINTER(c_void_p))),
     "mlc_pool_close": (None, (c_void_p,)),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 BAD_ARGUMENT, BAD_TYPE, BAD_SHAPE, BAD_STATE, BAD_MODEL = 0x10, 0x11, 0x12, 0x13, 0x20
 INDEX_BOUNDS = 0x51
 _LINE_BYTES, _LARGE_BYTES = 64, 1 << 20
+_LARGE_ARENA_BYTES = 1 << 22
 _struct_of = attrgetter("__array_struct__")
 _IN_PLACE = "bind takes dense arrays of the model's types, or torch tensors"
 
@@ -183,7 +184,10 @@ class Session:
         self.check(self._library.mlc_session_plan(self.handle, byref(arena_bytes)))
         if arena_bytes.value > self._arena.nbytes:
             self._arena = np.empty(0, dtype=np.uint8)  # before the larger one comes, not after
-            self._arena = tensors.empty((arena_bytes.value,), np.dtype(np.uint8), self._arena_align_bytes)
+            if arena_bytes.value < _LARGE_ARENA_BYTES:
+                self._arena = tensors.empty((arena_bytes.value,), np.dtype(np.uint8), self._arena_align_bytes)
+            else:
+                self._arena = tensors.large(arena_bytes.value)
             address, size_bytes = tensors.address(self._arena), self._arena.nbytes
             self.check(self._library.mlc_session_bind_arena(self.handle, address, size_bytes))
         self._output_shapes = []

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mlc import native
 from mlc.signature import DTYPES
 
 _NUMPY_TO_DTYPE = {
@@ -31,6 +32,9 @@ _NATIVE_DTYPES = {np.dtype(name): dtype for dtype, name in _DTYPE_TO_NUMPY.items
 # To the C struct behind numpy's `__array_struct__`: 0.3 us, where `__array_interface__` takes 1.5.
 struct_address: Any = ctypes.pythonapi.PyCapsule_GetPointer
 struct_address.restype, struct_address.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_void_p)
+
+
+_LARGE_PAGE_BYTES = 1 << 21
 
 
 class _Struct(ctypes.Structure):
@@ -69,6 +73,13 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any], align_bytes: int) -> np.
     block = np.empty(size_bytes + align_bytes, dtype=np.uint8)
     start = -address(block) % align_bytes
     return block[start : start + size_bytes].view(dtype).reshape(shape)
+
+
+def large(size_bytes: int) -> np.ndarray[Any, Any]:
+    """Uninitialised bytes on large pages, where the system has them: for what is read over and over."""
+    block = empty((size_bytes,), np.dtype(np.uint8), _LARGE_PAGE_BYTES)
+    native.library().mlc_large_pages(address(block), size_bytes)
+    return block
 
 
 def address(array: np.ndarray[Any, Any]) -> int:

@@ -249,6 +249,8 @@ mlc_status mlc_model_view_static(const mlc_static_model *parts_in, const mlc_vie
   return MLC_OK;
 }
 
+void mlc_large_pages(void *memory, uint64_t size_bytes) { port_large_pages(memory, size_bytes); }
+
 void mlc_model_close(const mlc_model *model) {
   if (!model) return;
   mlc_model *storage = (mlc_model *)(uintptr_t)model; /* the caller's storage, const only to other readers */

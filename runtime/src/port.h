@@ -20,6 +20,9 @@ int port_code_map(const void *image, uint64_t size_bytes, void **out_code);
 /* Undoes port_code_map with the same size. */
 void port_code_unmap(void *code, uint64_t size_bytes);
 
+/* Asks for large pages under memory that was not written yet. A hint: where there are none, nothing happens. */
+void port_large_pages(void *memory, uint64_t size_bytes);
+
 /* A monotonic clock; 0 where there is none. */
 uint64_t port_time_ns(void);
 

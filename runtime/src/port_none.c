@@ -9,6 +9,8 @@ int port_code_map(const void *image, uint64_t size_bytes, void **out_code) {
 
 void port_code_unmap(void *code, uint64_t size_bytes) { (void)code, (void)size_bytes; }
 
+void port_large_pages(void *memory, uint64_t size_bytes) { (void)memory, (void)size_bytes; }
+
 uint64_t port_time_ns(void) { return 0; }
 
 void port_arm_hwcaps(uint64_t *out_hwcap, uint64_t *out_hwcap2, uint32_t *out_sve_bits) {

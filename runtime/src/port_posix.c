@@ -51,6 +51,17 @@ int port_code_map(const void *image, uint64_t size_bytes, void **out_code) {
 
 void port_code_unmap(void *code, uint64_t size_bytes) { munmap(code, (size_t)size_bytes); }
 
+void port_large_pages(void *memory, uint64_t size_bytes) {
+#ifdef MADV_HUGEPAGE
+  /* Of whole pages only: the ends may be shared with other data, whose owner was not asked. */
+  const uintptr_t page = 4096, begin = ((uintptr_t)memory + page - 1) / page * page;
+  const uintptr_t end = ((uintptr_t)memory + (uintptr_t)size_bytes) / page * page;
+  if (begin < end) (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+#else
+  (void)memory, (void)size_bytes;
+#endif
+}
+
 uint64_t port_time_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);

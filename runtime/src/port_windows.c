@@ -40,6 +40,8 @@ void port_code_unmap(void *code, uint64_t size_bytes) {
   VirtualFree(code, 0, MEM_RELEASE);
 }
 
+void port_large_pages(void *memory, uint64_t size_bytes) { (void)memory, (void)size_bytes; }
+
 uint64_t port_time_ns(void) {
   LARGE_INTEGER ticks, rate;
   QueryPerformanceCounter(&ticks);

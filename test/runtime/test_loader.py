@@ -13,7 +13,7 @@ import artifacts
 import mlc
 import numpy as np
 import pytest
-from mlc import artifact, native, structure
+from mlc import artifact, native, structure, tensors
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,18 @@ def test_load_from_bytes(artifact_folder: Path) -> None:
     x = rows()
     for blob in (data, bytearray(data), memoryview(b"x" + data)[1:]):
         np.testing.assert_allclose(mlc.load(blob, threads=1)(x, 0)["y"], artifacts.reference(x), rtol=1e-6)
+
+
+def test_large_files_are_read(artifact_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlc.loader._LARGE_FILE_BYTES", 1)
+    x = rows()
+    read, mapped = (mlc.load(artifact_folder / "affine.mlc", large_pages=wanted) for wanted in (True, False))
+    assert tensors.address(read._blob) % (1 << 21) == 0
+    assert read._blob.flags.writeable and not mapped._blob.flags.writeable
+    assert read(x, 0)["y"].tobytes() == mapped(x, 0)["y"].tobytes()
+    (tmp_path / "short.mlc").write_bytes((artifact_folder / "affine.mlc").read_bytes()[:-64])
+    with pytest.raises(mlc.MlcError, match="the file is truncated"):
+        mlc.load(tmp_path / "short.mlc")
 
 
 def test_threads_do_not_change_bits(artifact_folder: Path) -> None:

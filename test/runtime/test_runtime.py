@@ -20,10 +20,10 @@ ZIG = [sys.executable, "-m", "ziglang"]
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 # Of an operating system, what port_posix.c asks for; of the C library, three functions (and a compiler's stack guard).
 MAY_USE = {
-    "memcpy", "memset", "memcmp", "bcmp", "mmap", "munmap", "mprotect", "clock_gettime", "sched_yield", "getauxval",
-    "prctl", "sysctlbyname", "pthread_create", "pthread_join", "pthread_mutex_init", "pthread_mutex_destroy",
-    "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_init", "pthread_cond_destroy", "pthread_cond_wait",
-    "pthread_cond_broadcast", "__clear_cache", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_",
+    "memcpy", "memset", "memcmp", "bcmp", "mmap", "munmap", "mprotect", "madvise", "clock_gettime", "sched_yield",
+    "getauxval", "prctl", "sysctlbyname", "pthread_create", "pthread_join", "pthread_mutex_init",
+    "pthread_mutex_destroy", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_init", "pthread_cond_destroy",
+    "pthread_cond_wait", "pthread_cond_broadcast", "__clear_cache", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_",
 }  # fmt: skip
 
 
