@@ -6,6 +6,7 @@ GRAPH = [
     "simplify", "fold", "cse", "dce",
     "infer-layout",          # after fold: scales of batch norms are in the weights by then
     "simplify", "fold", "cse",
+    "pointwise-convs",       # before merge-products: several may read one tensor
     "merge-products", "split-rotary", "cse", "fold",  # weights side by side and halves of tables, computed now
     "match-attention",
     "fold-masks",            # after match-attention: of what exporters spelt out too
