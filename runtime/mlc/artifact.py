@@ -12,7 +12,7 @@ import json
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -162,6 +162,7 @@ def _write(
 ) -> int:
     if not targets:
         raise FormatError("an artifact needs code for at least one target")
+    weights, targets = _share_weights(weights, targets)
     blobs: list[tuple[int, int, str, Callable[[], Iterator[Any]]]] = []
 
     def add(kind: int, target_index: int, name: str, *parts: Any) -> None:
@@ -195,6 +196,24 @@ def _write(
     file.write(header + table)
     file.seek(start + offset)
     return offset
+
+
+def _share_weights(weights: Sequence[Chunk], targets: Sequence[Target]) -> tuple[Sequence[Chunk], Sequence[Target]]:
+    """Weights that most targets lay out alike become those of all targets, so that they are in the file once."""
+    own = [index for index, target in enumerate(targets) if target.weights]
+    if weights or len(own) < 2:
+        return weights, targets
+    groups: dict[int, list[int]] = {}
+    for index in own:
+        checksum = native.Checksum()
+        for part in chunk_parts(targets[index].weights or ()):
+            checksum.update(_byte_view(part))
+        groups.setdefault(checksum.value(), []).append(index)
+    alike = max(groups.values(), key=len)
+    if len(alike) < 2:
+        return weights, targets
+    shared = targets[alike[0]].weights or ()
+    return shared, [replace(t, weights=None) if index in alike else t for index, t in enumerate(targets)]
 
 
 def _write_section(file: BinaryIO, parts: Iterable[Any]) -> tuple[int, int]:

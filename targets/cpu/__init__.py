@@ -62,15 +62,19 @@ class _Weights:
     def __init__(self, module: ir.Module, machine: Machine) -> None:
         self.store, self.isa = store_of(module), isa_of(machine)
         self.placed: dict[tuple[str, str], PlacedWeight] = {}
+        self.sizes: dict[tuple[str, str], int] = {}
         self.end = 0
 
-    def place(self, name: str, layout: str) -> int:
+    def place(self, name: str, layout: str, type_: str) -> int:
+        """Its offset. A weight is packed here only where none of its type and layout was: for the size it comes to."""
         key = (name, layout)
         if key not in self.placed:
             def array() -> np.ndarray:
                 return pack_weight(layout, self.store.get(name), self.isa)
 
-            size_bytes = array().nbytes
+            if (type_, layout) not in self.sizes:
+                self.sizes[type_, layout] = array().nbytes
+            size_bytes = self.sizes[type_, layout]
             self.placed[key] = PlacedWeight(name, layout, self.end, size_bytes, array)
             self.end += -(-size_bytes // _WEIGHT_ALIGN_BYTES) * _WEIGHT_ALIGN_BYTES
         return self.placed[key].offset
@@ -185,7 +189,7 @@ def _launches(module: ir.Module, lowered: Mapping[str, LoweredKernel], weights: 
             text = ir.StringAttr(offset).value
             places[result] = ("output", outputs[result]) if text == "out" else ("arena", dims.parse(text))
         operands = [
-            ("weight", weights.place(names[v], layout)) if v in names else places[v]
+            ("weight", weights.place(names[v], layout, str(v.type))) if v in names else places[v]
             for v, layout in zip(op.operands, lowered[callee].layouts, strict=True)
         ]
         launches.append(Launch(lowered[callee], len(launches), (*operands, *(places[r] for r in op.results))))

@@ -268,6 +268,19 @@ def test_missing_feature_is_named() -> None:
     np.testing.assert_allclose(mlc.load(blob)(rows(), 0)["y"], artifacts.reference(rows()), rtol=1e-6)
 
 
+def test_equal_weights_of_targets_are_stored_once() -> None:
+    def sections(*weights: float) -> list[int]:
+        targets = [
+            artifact.Target(artifacts.target().info, b"code", [artifact.Chunk(64, np.full(9, w))]) for w in weights
+        ]
+        data = artifact.artifact_bytes(artifacts.META, targets, {})
+        return [row.target_index for row in artifact.read_artifact(data).sections if row.kind == artifact.WEIGHTS]
+
+    assert sections(1) == [0]
+    assert sections(1, 2) == [0, 1]
+    assert sections(2, 1, 1) == [artifact.ALL_TARGETS, 0]
+
+
 def test_profile(model: mlc.Model) -> None:
     times = model.profile(rows(), 0)
     assert sorted(row.name for row in times) == ["first_affine", "second_affine"]
