@@ -2,8 +2,10 @@
 
 With more than one channel a group, each of its inputs in turn is spread over the group's lanes by a shuffle.
 
-A line is cut where padding begins: inner pixels have every tap of the last dimension inside the input, so that their
-addresses are constants apart and nothing is checked; border pixels go one at a time, over the taps that exist.
+A line of known length is register tiles of equal heights; the ones at its ends leave out, when compiled, what lies in
+the padding. Other lines are cut where padding begins: inner pixels have every tap of the last dimension inside the
+input, so that their addresses are constants apart and nothing is checked; border pixels go one at a time, over the taps
+that exist.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from .isa.memory import (
 from .matmul import Epilogue, PackedPanels, each_row_tile
 
 _UNROLLED_TAPS_MAX = 7
+_END_TILES_MAX = 4  # that are emitted one by one
 _PIXELS = 8  # of a register tile: with three weights and an input in flight they fill 16 registers without spills
 
 Masks = list[ir.Value | None]
@@ -65,6 +68,15 @@ class _Line:
     place: list[Size]
     corner: list[Size]
     ranges: list[tuple[Size, Size]]
+
+
+@dataclass(frozen=True)
+class _RowTaps:
+    """Taps of the last dimension that a register tile takes, and which input pixels, counted from its first, exist."""
+
+    first: Size
+    stop: Size
+    inside: range | None = None  # None: all
 
 
 @dataclass(frozen=True)
@@ -129,24 +141,68 @@ class _Tiles:
 
     def _pixels(self, line: _Line, first: Size, stop: Size, channels: Callable[..., None]) -> None:
         """Pixels outside, channels inside: the pixels around a register tile stay in the first-level cache."""
+
+        def tile(pixel: Size, height: int, taps: _RowTaps) -> None:
+            channels(lambda channel, masks: self._register_tile(line, pixel, height, channel, masks, taps))
+
+        known = self._known_tiles()
+        if known is not None:
+            self._each_known_tile(*known, tile)
+            return
         low, high = self._inner_pixels()
         inner_first = index.minimum(index.maximum(low, first), stop)
         inner_stop = index.minimum(index.maximum(high, inner_first), stop)
 
-        def tile(pixel: Size, height: int, taps: tuple[Size, Size]) -> None:
-            channels(lambda channel, masks: self._register_tile(line, pixel, height, channel, masks, taps))
-
         def border(pixel: ir.Value) -> None:
-            tile(pixel, 1, valid_taps(self.sizes, self.last, self._corner(self.last, pixel)))
+            tile(pixel, 1, _RowTaps(*valid_taps(self.sizes, self.last, self._corner(self.last, pixel))))
 
         def inner(row: Size, height: int) -> None:
-            tile(index.add(inner_first, row), height, (0, self.sizes.kernel[self.last]))
+            tile(index.add(inner_first, row), height, _RowTaps(0, self.sizes.kernel[self.last]))
 
         if self.sizes.is_padded(self.last):
             index.each(first, inner_first, 1, border)
         each_row_tile(index.sub(inner_stop, inner_first), _PIXELS, inner)
         if self.sizes.is_padded(self.last):
             index.each(inner_stop, stop, 1, border)
+
+    def _known_tiles(self) -> tuple[list[tuple[int, int]], range] | None:
+        """First pixels and heights of a line's register tiles, and the numbers of those that see no padding.
+
+        None where sizes are not known, a tile holds a part of a line, or too many tiles are at the ends.
+        """
+        sizes, d = self.sizes, self.last
+        width, seen = sizes.output[d], sizes.input[d]
+        if not isinstance(width, int) or not isinstance(seen, int) or sizes.kernel[d] > _UNROLLED_TAPS_MAX:
+            return None
+        if width > self.blocks[0] or not width:
+            return None
+        height = index.ceil_div(width, index.ceil_div(width, _PIXELS))
+        tiles = [(first, min(height, width - first)) for first in range(0, width, height)]
+        inner = []
+        for number, (first, count) in enumerate(tiles):
+            corner = first * sizes.strides[d] - sizes.pads_low[d]
+            if count == height and corner >= 0 and corner + self._reach(count) <= seen:
+                inner.append(number)
+        span = range(inner[0], inner[-1] + 1) if inner else range(0)
+        return None if len(tiles) - len(span) > _END_TILES_MAX else (tiles, span)
+
+    def _reach(self, count: int) -> int:
+        """Input pixels that `count` output pixels look at, from the first to the last."""
+        sizes, d = self.sizes, self.last
+        return (count - 1) * sizes.strides[d] + (sizes.kernel[d] - 1) * sizes.dilations[d] + 1
+
+    def _each_known_tile(self, tiles: list[tuple[int, int]], inner: range, tile: Callable[..., None]) -> None:
+        """`tile` for all tiles of a line, in a loop over those that see no padding."""
+        sizes, d = self.sizes, self.last
+        seen, kernel = sizes.input[d], sizes.kernel[d]
+        assert isinstance(seen, int)
+        for number, (first, height) in enumerate(tiles):
+            if number not in inner:
+                corner = first * sizes.strides[d] - sizes.pads_low[d]
+                tile(first, height, _RowTaps(0, kernel, range(-corner, seen - corner)))
+            elif number == inner.start:
+                end = tiles[inner.stop - 1][0] + 1
+                index.each(first, end, height, lambda pixel, height=height: tile(pixel, height, _RowTaps(0, kernel)))
 
     def _inner_pixels(self) -> tuple[Size, Size]:
         """The range of output pixels of a line whose taps all lie inside the input."""
@@ -159,7 +215,7 @@ class _Tiles:
         return low, index.minimum(index.ceil_div(room, sizes.strides[d]), sizes.output[d])
 
     def _register_tile(
-        self, line: _Line, pixel: Size, height: int, channel: Size, masks: Masks, taps: tuple[Size, Size]
+        self, line: _Line, pixel: Size, height: int, channel: Size, masks: Masks, taps: _RowTaps
     ) -> None:  # fmt: skip
         vecs = self.vecs
         corner = [*line.corner, self._corner(self.last, pixel)]
@@ -173,7 +229,7 @@ class _Tiles:
                 self.epilogue(at, sums[r * vecs + v], masks[v])
 
     def _outer_taps(
-        self, line: _Line, dim: int, start: ir.Value, number: Size, taps: tuple[Size, Size], masks: Masks,
+        self, line: _Line, dim: int, start: ir.Value, number: Size, taps: _RowTaps, masks: Masks,
         channel: Size, state: list[ir.Value],
     ) -> list[ir.Value]:  # fmt: skip
         """Loops over the taps of `dim` and those inside it; `number` counts the taps passed so far."""
@@ -187,9 +243,9 @@ class _Tiles:
                 return self._tap(there, here, masks, channel, state)
             return self._outer_taps(line, dim + 1, there, here, taps, masks, channel, state)
 
-        low, high = taps if dim == self.last else line.ranges[dim]
+        low, high = (taps.first, taps.stop) if dim == self.last else line.ranges[dim]
         if dim == self.last and isinstance(high, int) and low == 0 and high <= _UNROLLED_TAPS_MAX:
-            return self._known_taps(high, start, index.mul(number, kernel), masks, channel, state)
+            return self._known_taps(high, start, index.mul(number, kernel), masks, channel, state, taps.inside)
         return index.loop(low, high, 1, state, one)
 
     def _tap(self, start: ir.Value, number: Size, masks: Masks, channel: Size, state: list[ir.Value]) -> list[ir.Value]:
@@ -197,7 +253,8 @@ class _Tiles:
         return self._known_taps(1, start, number, masks, channel, state)
 
     def _known_taps(
-        self, count: int, start: ir.Value, number: Size, masks: Masks, channel: Size, state: list[ir.Value]
+        self, count: int, start: ir.Value, number: Size, masks: Masks, channel: Size, state: list[ir.Value],
+        inside: range | None = None,
     ) -> list[ir.Value]:  # fmt: skip
         """`count` taps of the last dimension from tap `number` on.
 
@@ -211,7 +268,9 @@ class _Tiles:
         readers: dict[int, list[tuple[int, int]]] = {}
         for pixel in range(pixels):
             for tap in range(count):
-                readers.setdefault(pixel * stride + tap * dilation, []).append((pixel, tap))
+                offset = pixel * stride + tap * dilation
+                if inside is None or offset in inside:
+                    readers.setdefault(offset, []).append((pixel, tap))
 
         def load(ptr: ir.Value, v: int, dtype: str) -> ir.Value:
             return load_vector(self.isa, offset_ptr(ptr, v * lanes, dtype), dtype, masks[v], like=self.total)
