@@ -42,6 +42,7 @@ _PATCH_BYTES_MAX = 40 * 1024  # of stack for the copied rows
 _GROUP_MAX = 8  # channels of a group whose outputs share a register with other groups
 _DEPTHWISE_PIXELS = 96  # of one line in a tile: about 5 us for 128 channels and 9 taps
 
+_DEPTHWISE_LINE_MAX = 256  # a line of known length up to this is not cut
 
 def plan_conv(
     isa: Isa, sizes: ConvSizes, dtype: str, strides: Sequence[Size], threads: int, has_long_epilogue: bool
@@ -54,7 +55,9 @@ def plan_conv(
     if channels_last and _has_lanes_of_groups(isa, sizes, dtype):
         lanes = isa.lanes(sum_dtype(dtype)) * isa.tile[1]
         columns = min(8, index.ceil_div(sizes.groups * sizes.channels, lanes)) * lanes
-        return ConvPlan("depthwise", False, _DEPTHWISE_PIXELS, columns)
+        width = sizes.output[-1]
+        is_whole = isinstance(width, int) and 0 < width <= _DEPTHWISE_LINE_MAX
+        return ConvPlan("depthwise", False, width if is_whole else _DEPTHWISE_PIXELS, columns)
     is_channels_first = not channels_last and sizes.channels > 1
     axes, run, run_stride = _segments(sizes, strides, is_channels_first)
     is_short = run < _RUN_MIN and len(axes) > 0
