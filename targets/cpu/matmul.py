@@ -57,7 +57,8 @@ class PackedPanels:
 class MatmulPlan:
     """Numbers of the schedule, in elements. `depth` None: k is not cut.
 
-    Tiles that follow one another share their rows of A, or where `shares_columns` their columns of B.
+    Tiles that follow one another share their rows of A, or where `shares_columns` their columns of B. Panels are read
+    `panels_at_once` where the rows are so few that their sums fit.
     """
 
     tile_rows: int
@@ -65,6 +66,7 @@ class MatmulPlan:
     depth: int | None
     is_staged: bool
     shares_columns: bool = False
+    panels_at_once: int = 1
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,9 @@ _TILES_PER_THREAD = 4  # so that a late thread costs a quarter of its share
 _UNCUT_K_MAX = 1536
 _DEPTH = 512
 _TILE_ROWS_MAX = 102
+# A product of few rows waits for B from memory. Zen 3 reads two streams a tenth faster than one, and four a fifth; any
+# prefetch by instructions makes one slower (2026-12).
+_STREAMS = 4
 _STAGE_BYTES_MAX = 44 * 1024  # leaves room on the stack for a panel of B
 
 
@@ -111,11 +116,13 @@ def plan_matmul(
     others = others * (max(1, index.ceil_div(sizes.m, tile_rows)) if isinstance(sizes.m, int) else 1)
     wanted = -(-_TILES_PER_THREAD * threads // others) if threads > 1 else 1
     most = 16 if depth is None else _STAGE_BYTES_MAX // (tile_rows * columns * element_bytes)
+    at_once = min(_STREAMS, rows // max(1, sizes.m)) if b_is_packed and isinstance(sizes.m, int) else 1
+    at_once = max(1, min(at_once, panels // wanted))
     # Equal shares of the panels, so that the last tile is not a sliver.
     shares = -(-panels // max(1, min(most, panels // wanted)))
-    tile_columns = -(-panels // shares) * columns
+    tile_columns = index.ceil_div(index.ceil_div(panels, shares), at_once) * at_once * columns
     shares_columns = b_is_packed and _reads_less_by_columns(sizes, tile_rows, tile_columns)
-    return MatmulPlan(tile_rows, tile_columns, depth, depth is not None or has_long_epilogue, shares_columns)
+    return MatmulPlan(tile_rows, tile_columns, depth, depth is not None or has_long_epilogue, shares_columns, at_once)
 
 
 def _reads_less_by_columns(sizes: MatmulSizes, tile_rows: int, tile_columns: int) -> bool:
@@ -220,16 +227,27 @@ class _Product:
             following = index.add(column, self.columns)
             if self.plan.shares_columns:
                 following = index.select(index.less(following, stop), following, first)
-            run(self._block(batch, first_row, column, (following, 0)), row_count)
+            run(self._block(batch, first_row, column, (following, 0)), row_count, 1)
 
+        group = self.plan.panels_at_once
+        if group > 1:
+            span = group * self.columns
+            panels = index.ceil_div(index.sub(stop, first), self.columns)
+            whole = index.add(first, index.mul(index.floor_div(panels, group), span))
+
+            def together(column: Size) -> None:
+                run(self._block(batch, first_row, column, group=group), row_count, group)
+
+            index.each(first, whole, span, together)
+            first = whole
         index.each(first, stop, self.columns, panel)
 
     def _block(
-        self, batch: Sequence[Size], row: Size, column: Size, following: tuple[Size, Size] | None = None
+        self, batch: Sequence[Size], row: Size, column: Size, following: tuple[Size, Size] | None = None, group: int = 1
     ) -> Block:  # fmt: skip
         # Known to be whole where n is a multiple: no masked code is emitted then.
         is_whole = isinstance(self.sizes.n, int) and self.sizes.n % self.columns == 0
-        left = self.columns if is_whole else index.sub(self.sizes.n, column)
+        left = group * self.columns if is_whole else index.sub(self.sizes.n, column)
         return Block(list(batch), row, column, left, self.epilogue, following)
 
     def _panel(self, block: Block, k: Size, k_count: Size) -> Panel:
@@ -259,7 +277,7 @@ class _Product:
     def _fetching(self, panel: Panel, first: Size, k_count: Size) -> Panel:
         """The panel with the share of the next one that is this row tile's to fetch: even shares, as a burst of
         requests would delay the rows of A."""
-        if panel.next_ptr is None:
+        if panel.next_ptr is None or panel.group > 1:
             return panel
         rows = self.isa.tile[0]
         stride = -(-self.columns // (self.plan.tile_rows // rows))
@@ -275,30 +293,51 @@ class _Product:
     def _known_tail(self) -> int | None:
         return self.sizes.m % self.isa.tile[0] if isinstance(self.sizes.m, int) else None
 
-    def _direct_panel(self, block: Block, row_count: Size) -> None:
+    def _grouped(self, block: Block, group: int) -> Panel:
+        """The panel at `block` and those after it, `group` in all."""
         panel = self._panel(block, 0, self.sizes.k)
+        return replace(panel, group=group, group_stride=index.mul(self.sizes.k, self.columns)) if group > 1 else panel
+
+    def _sums(self, block: Block, panel: Panel, first: Size, height: int) -> Sums:
+        """Of all k, for a register tile of rows."""
+        sums = zero_sums(self.isa, height, panel.width, self.total)
+        rows = self._rows(block, first, height, 0)
+        return accumulate(self.isa, rows, self._fetching(panel, first, self.sizes.k), self.sizes.k, sums)
+
+    def _direct_panel(self, block: Block, row_count: Size, group: int) -> None:
+        panel = self._grouped(block, group)
 
         def body(first: Size, height: int) -> None:
-            sums = zero_sums(self.isa, height, panel.vecs, self.total)
-            rows = self._rows(block, first, height, 0)
-            sums = accumulate(self.isa, rows, self._fetching(panel, first, self.sizes.k), self.sizes.k, sums)
-            finish(self.isa, block, first, sums, self.total)
+            finish(self.isa, block, first, self._sums(block, panel, first, height), self.total)
 
         each_row_tile(row_count, self.isa.tile[0], body, self._known_tail())
 
-    def _staged_panel(self, block: Block, row_count: Size) -> None:
+    def _staged_panel(self, block: Block, row_count: Size, group: int) -> None:
         """One copy of the epilogue for all rows."""
-        stage = Stage.make(self.isa, self.total, self.plan.tile_rows, self.columns)
-        panel = self._panel(block, 0, self.sizes.k)
+        size = self.plan.tile_rows * self.columns
+        stage = Stage.make(self.isa, self.total, self.plan.tile_rows, group * self.columns)
+        panel = self._grouped(block, group)
 
         def body(first: Size, height: int) -> None:
-            sums = zero_sums(self.isa, height, panel.vecs, self.total)
-            rows = self._rows(block, first, height, 0)
-            sums = accumulate(self.isa, rows, self._fetching(panel, first, self.sizes.k), self.sizes.k, sums)
-            stage.store(first, sums)
+            sums = self._sums(block, panel, first, height)
+            for member in range(group):
+                start = member * panel.vecs
+                part = [row[start : start + panel.vecs] for row in sums]
+                stage.moved(member * size).store(first, part)
 
         each_row_tile(row_count, self.isa.tile[0], body, self._known_tail())
-        stage.finish(block, row_count)
+        if group == 1:
+            stage.finish(block, row_count)
+            return
+
+        def member_of(member: Size) -> None:
+            columns = index.mul(member, self.columns)
+            here = replace(
+                block, column=index.add(block.column, columns), columns_left=index.sub(block.columns_left, columns)
+            )
+            stage.moved(index.mul(member, size)).finish(here, row_count)
+
+        index.each(0, group, 1, member_of)
 
     def _cut_tile(self, batch: Sequence[Size], first_row: Size, row_count: Size, start: Size, stop: Size) -> None:
         """Slices of k outside, panels inside: the rows' slice of A stays in the second-level cache for every panel."""
@@ -398,10 +437,12 @@ def finish(isa: Isa, block: Block, first: Size, sums: Sums, dtype: str) -> None:
                 place = [*block.batch, index.add(index.add(block.row, first), r), index.add(block.column, v * lanes)]
                 block.epilogue(place, value, masks[v])
 
+    vecs = len(sums[0])
+
     def whole() -> None:
-        run([None] * isa.tile[1])
+        run([None] * vecs)
 
     def cut() -> None:
-        run([lane_mask(isa, dtype, index.sub(block.columns_left, v * lanes)) for v in range(isa.tile[1])])
+        run([lane_mask(isa, dtype, index.sub(block.columns_left, v * lanes)) for v in range(vecs)])
 
-    index.when(index.less(block.columns_left, isa.panel_columns(dtype)), cut, whole)
+    index.when(index.less(block.columns_left, vecs * lanes), cut, whole)

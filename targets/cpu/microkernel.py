@@ -6,7 +6,7 @@ matmul, conv and attention are this loop with different row pointers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlc.dialects.types import DTYPES
 from mlc.dialects.val import Val
@@ -66,6 +66,14 @@ class Panel:
     # Fetched towards the second-level cache meanwhile: `next_stride` elements a step of k, from here on.
     next_ptr: ir.Value | None = None
     next_stride: int = 0
+    # So many panels side by side, `group_stride` elements apart, of which each is `vecs` registers of every row's sums.
+    group: int = 1
+    group_stride: Size = 0
+
+    @property
+    def width(self) -> int:
+        """Registers of sums a row."""
+        return self.vecs * self.group
 
 
 def zero_sums(isa: Isa, row_count: int, vecs: int, dtype: str) -> Sums:
@@ -81,11 +89,11 @@ def accumulate(
     sums takes several steps of k at once, each into sums of its own, as one chain of additions would wait for itself.
     """
     row_count = len(rows.pointers)
-    steps = _steps_at_once(row_count, panel.vecs)
+    steps = _steps_at_once(row_count, panel.width)
     state = [value for row in sums for value in row]
     known = k_count if isinstance(k_count, int) or k_most is None else k_most
-    if is_one_slice(isa, row_count, panel.vecs, known):
-        return _fold(_slice(isa, rows, panel, (0, k_count), steps, state), panel.vecs)
+    if is_one_slice(isa, row_count, panel.width, known):
+        return _fold(_slice(isa, rows, panel, (0, k_count), steps, state), panel.width)
     part = _slice_length(k_count, slice_of(isa, row_count) * steps)
     is_whole = isinstance(k_count, int) and k_count % part == 0
 
@@ -93,7 +101,7 @@ def accumulate(
         count = part if is_whole else index.minimum(part, index.sub(k_count, start))
         return _slice(isa, rows, panel, (start, count), steps, zeros)
 
-    return _fold(sum_slices(isa, sum_dtype(rows.dtype), (0, k_count, part), state, one), panel.vecs)
+    return _fold(sum_slices(isa, sum_dtype(rows.dtype), (0, k_count, part), state, one), panel.width)
 
 
 def slice_of(isa: Isa, row_count: int) -> int:
@@ -247,6 +255,8 @@ def _add_parts(values: list[ir.Value], width: int, dtype: str) -> list[ir.Value]
 
 def _step(isa: Isa, rows: Rows, panel: Panel, k: Size, state: Sequence[ir.Value]) -> list[ir.Value]:
     """One k: the panel's vectors against each row's element."""
+    if panel.group > 1:
+        return _group_step(isa, rows, panel, k, state)
     total = sum_dtype(rows.dtype)
     lanes = isa.lanes(total)
     base = offset_ptr(panel.ptr, index.mul(k, panel.row_stride), panel.dtype)
@@ -262,3 +272,14 @@ def _step(isa: Isa, rows: Rows, panel: Panel, k: Size, state: Sequence[ir.Value]
         for v, vector in enumerate(vectors):
             result.append(multiply_add(factor, vector, state[r * panel.vecs + v], total))
     return result
+
+
+def _group_step(isa: Isa, rows: Rows, panel: Panel, k: Size, state: Sequence[ir.Value]) -> list[ir.Value]:
+    """One k of panels side by side."""
+    parts = []
+    for member in range(panel.group):
+        ptr = offset_ptr(panel.ptr, index.mul(member, panel.group_stride), panel.dtype)
+        first = member * panel.vecs
+        mine = [v for row in _fold(list(state), panel.width) for v in row[first : first + panel.vecs]]
+        parts.append(_fold(_step(isa, rows, replace(panel, ptr=ptr, group=1), k, mine), panel.vecs))
+    return [v for r in range(len(rows.pointers)) for part in parts for v in part[r]]
