@@ -22,7 +22,9 @@ static void test_same_bits(const mlc_model *model) {
   static affine alone, shared;
   affine_open(&alone, model);
   affine_open(&shared, model);
-  for (uint32_t thread_count = 1; thread_count <= 4; ++thread_count) {
+  const uint32_t thread_counts[] = {1, 2, 3, 4, 7, 16};
+  for (uint32_t at = 0; at < sizeof thread_counts / sizeof *thread_counts; ++at) {
+    const uint32_t thread_count = thread_counts[at];
     void *memory;
     mlc_pool *pool = open_pool(thread_count, &memory);
     CHECK_STATUS(MLC_OK, mlc_session_use_pool(shared.session, pool));
