@@ -8,7 +8,6 @@ May import numpy and the C library's loader, nothing of the compiler.
 from __future__ import annotations
 
 import io
-import json
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from mlc import native
+from mlc.info import pack_info, unpack_info
 from mlc.signature import COMPUTED_DIM, DTYPES, Symbol, TensorInfo
 
 MAGIC = b"MLCMODEL"
@@ -177,8 +177,7 @@ def _write(
     for index, target in enumerate(targets):
         if target.weights:
             blobs.append((WEIGHTS, index, target.info.name, partial(chunk_parts, target.weights)))
-    text = json.dumps(info, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    add(INFO, ALL_TARGETS, "info", text.encode())
+    add(INFO, ALL_TARGETS, "info", pack_info(info))
     if signature is not None:
         add(SIGNATURE, ALL_TARGETS, "signature", signature)
 
@@ -367,7 +366,7 @@ def read_artifact(path_or_bytes: str | os.PathLike[str] | bytes | memoryview, ve
     artifact.meta = unpack_meta(meta)
     artifact.targets = tuple(unpack_target(data[row.offset :]) for row in sections if row.kind == TARGET)
     text = artifact.section(INFO)
-    artifact.info = json.loads(bytes(text).rstrip(b"\0")) if text is not None else {}
+    artifact.info = unpack_info(bytes(text)) if text is not None else {}
     return artifact
 
 

@@ -179,18 +179,26 @@ class Model:
     @cached_property
     def info(self) -> dict[str, Any]:
         """The artifact's INFO section: kernels, trees, report. Parsed on first use."""
+        from mlc.info import unpack_info
+
+        section = self._info_section()
+        return unpack_info(section) if section else {}
+
+    def _info_section(self) -> bytes:
         size = c_uint64()
         address = self._library.mlc_model_info(self._handle, byref(size))
-        if not address:
-            return {}
-        import json  # a millisecond or two, which a process that only calls need not pay before it calls
+        return ctypes.string_at(address, size.value) if address else b""
 
-        value: dict[str, Any] = json.loads(ctypes.string_at(address, size.value).rstrip(b"\0"))
-        return value
+    @cached_property
+    def _trees(self) -> dict[str, Any]:
+        from mlc.info import plain_info  # imports json, which a process that only loads need not pay for
+
+        section = self._info_section()
+        return plain_info(section) if section else {}
 
     @cached_property
     def _input_tree(self) -> structure.Tree:
-        tree: structure.Tree = self.info.get("input_tree") or structure.flat_tree([row.name for row in self.inputs])
+        tree: structure.Tree = self._trees.get("input_tree") or structure.flat_tree([row.name for row in self.inputs])
         if structure.leaf_count(tree) != len(self.inputs):
             raise MlcError(BAD_MODEL, "the artifact's input_tree has another number of tensors than the model")
         return tree
@@ -212,7 +220,7 @@ class Model:
 
     @cached_property
     def _output_tree(self) -> structure.Tree:
-        tree: structure.Tree | None = self.info.get("output_tree")
+        tree: structure.Tree | None = self._trees.get("output_tree")
         if tree is None:
             leaves = [{"kind": "leaf"} for _ in self.outputs]
             tree = leaves[0] if len(leaves) == 1 else {"kind": "tuple", "items": leaves}

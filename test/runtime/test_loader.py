@@ -13,7 +13,7 @@ import artifacts
 import mlc
 import numpy as np
 import pytest
-from mlc import artifact, native, structure, tensors
+from mlc import artifact, info, native, structure, tensors
 
 
 @pytest.fixture(scope="module")
@@ -279,6 +279,15 @@ def test_equal_weights_of_targets_are_stored_once() -> None:
     assert sections(1) == [0]
     assert sections(1, 2) == [0, 1]
     assert sections(2, 1, 1) == [artifact.ALL_TARGETS, 0]
+
+
+def test_info_is_packed() -> None:
+    rows = [{"name": f"k{at}", "source": "some/model.py:47 (layers.3)"} for at in range(300)]
+    for wanted in ({}, {"input_tree": {"kind": "leaf"}, "kernels": rows[:2]}, {"output_tree": None, "kernels": rows}):
+        section = info.pack_info(wanted)
+        assert info.unpack_info(section + bytes(40)) == wanted
+        assert len(section) < 4096
+        assert {key for key in wanted if key.endswith("tree")} <= set(info.plain_info(section))
 
 
 def test_profile(model: mlc.Model) -> None:
