@@ -16,7 +16,7 @@ from mlir import ir
 from mlir.dialects import irdl
 
 from . import dims, types
-from .op import OPS, OpDef, OpError
+from .op import OPS, Attribute, OpDef, OpError
 from .types import TensorType
 
 _SEGMENTS = "operandSegmentSizes"
@@ -58,10 +58,11 @@ def irdl_text() -> str:
             results.append(f"out{index}: %r{index}")
         lines.append(f"    irdl.operands({', '.join(operands)})")
         lines.append(f"    irdl.results({', '.join(results)})")
-        if definition.attributes:
-            for index, _ in enumerate(definition.attributes):
+        required = [a for a in definition.attributes if not a.is_mark]
+        if required:
+            for index, _ in enumerate(required):
                 lines.append(f"    %a{index} = irdl.any")
-            names = ", ".join(f'"{a.name}" = %a{i}' for i, a in enumerate(definition.attributes))
+            names = ", ".join(f'"{a.name}" = %a{i}' for i, a in enumerate(required))
             lines.append(f"    irdl.attributes {{ {names} }}")
         lines.append("  }")
     return "\n".join([*lines, "}"])
@@ -84,7 +85,7 @@ def to_attr(kind: str, value: Any) -> ir.Attribute:
         return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), int(value))
     if kind == "float":
         return ir.FloatAttr.get(ir.F64Type.get(), float(value))
-    if kind == "bool":
+    if kind in ("bool", "Mark"):
         return ir.BoolAttr.get(bool(value))
     if kind == "list[int]":
         return ir.DenseI64ArrayAttr.get([int(v) for v in value])
@@ -179,7 +180,10 @@ def attrs_of(operation: ir.Operation) -> dict[str, Any]:
     definition = definition_of(operation)
     assert definition is not None
     attributes = operation.operation.attributes
-    return {a.name: from_attr(a.kind, attributes[a.name]) for a in definition.attributes}
+    return {
+        a.name: a.name in attributes if a.is_mark else from_attr(a.kind, attributes[a.name])
+        for a in definition.attributes
+    }
 
 
 def type_of(value: ir.Value) -> TensorType:
@@ -205,7 +209,7 @@ def create(name: str, /, *operands: Any, loc: ir.Location | None = None, **attrs
         [type_of(v) for v in g] if isinstance(g, list) else (None if g is None else type_of(g)) for g in grouped
     ]
     result_types = definition.infer(operand_types, values)
-    attributes = {a.name: to_attr(a.kind, values[a.name]) for a in definition.attributes}
+    attributes = {a.name: to_attr(a.kind, values[a.name]) for a in definition.attributes if _is_written(a, values)}
     flat: list[ir.Value] = []
     for group in grouped:
         flat.extend(group if isinstance(group, list) else [] if group is None else [group])
@@ -220,6 +224,10 @@ def create(name: str, /, *operands: Any, loc: ir.Location | None = None, **attrs
     )
     results = list(operation.results)
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def _is_written(attribute: Attribute, values: dict[str, Any]) -> bool:
+    return not attribute.is_mark or bool(values[attribute.name])
 
 
 def _group_call(definition: OpDef, operands: Sequence[Any]) -> list[Any]:

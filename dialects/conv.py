@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .matmul import accumulator
+from .matmul import accumulator, sum_type
 from .op import op
 from .types import TensorType
 from .window import (
@@ -24,42 +24,46 @@ from .window import (
 
 @op("contract")
 def conv(
-    x: F[N, C, *S], w: F[O, I, *K], bias: F[O] = None, *, strides: list[int], pads_low: list[int], pads_high: list[int],
-    dilations: list[int], groups: int = 1, layout: str = "nchw",
+    x: F[N, C, *S], w: G[O, I, *K], bias: H[O] = None, *, strides: list[int], pads_low: list[int], pads_high: list[int],
+    dilations: list[int], groups: int = 1, layout: str = "nchw", wide: Mark = False,
 ) -> F[N, O, *P]:
     """Cross-correlation of zero-padded `x` [N, C, *S] with `w` [O, C/groups, *K], plus `bias`.
 
-    Accumulates in f32 for f16 and bf16, else in T. With layout "nhwc" `x` and the result have the channels last; `w`
-    has the same shape in either. Source: ONNX Conv-22; ATen convolution.
+    Accumulates in f32 for f16 and bf16, else in T. `wide`: the result keeps that type; a narrow `w` may meet an `x` of
+    f32. With layout "nhwc" `x` and the result have the channels last; `w` has the same shape in either.
+    Source: ONNX Conv-22; ATen convolution.
     """
     x = channels_first(x, layout)
     outputs, depth, *kernel = w.shape
     counts = window_counts(x.shape[2:], kernel, strides, pads_low, pads_high, dilations)
-    wide = accumulator(x.dtype)
-    x_wide = padded(x.astype(wide, copy=False), pads_low, pads_high, 0)
-    grouped = w.astype(wide, copy=False).reshape(groups, outputs // groups, depth, *kernel)
-    total = np.zeros((x.shape[0], groups, outputs // groups, int(np.prod(counts))), wide)
+    sums = accumulator(x.dtype)
+    x_wide = padded(x.astype(sums, copy=False), pads_low, pads_high, 0)
+    grouped = w.astype(sums, copy=False).reshape(groups, outputs // groups, depth, *kernel)
+    total = np.zeros((x.shape[0], groups, outputs // groups, int(np.prod(counts))), sums)
     for tap, seen in taps(x_wide, counts, kernel, strides, dilations):
         total += np.matmul(grouped[(slice(None),) * 3 + tap], seen.reshape(x.shape[0], groups, depth, -1))
     total = total.reshape(x.shape[0], outputs, *counts)
     if bias is not None:
-        total += bias.astype(wide).reshape(-1, *[1] * len(counts))
-    return channels_back(total, layout).astype(x.dtype, copy=False)
+        total += bias.astype(sums).reshape(-1, *[1] * len(counts))
+    return channels_back(total, layout).astype(sums if wide else x.dtype, copy=False)
 
 
 @conv.rule("infer")
-def _(x, w, bias, *, strides, pads_low, pads_high, dilations, groups, layout):
+def _(x, w, bias, *, strides, pads_low, pads_high, dilations, groups, layout, wide):
+    dtype = sum_type(x.dtype, w.dtype, wide)
+    if bias is not None and bias.dtype != dtype:
+        raise ValueError(f"bias is {bias}, but the result is of {dtype}")
     batch, channels, spatial = split_shape(x.shape, layout)
     if w.rank != x.rank:
         raise ValueError(f"x is {x}, w is {w}: the ranks differ")
     if w.shape[0] % groups or w.shape[1] * groups != channels:
         raise ValueError(f"x has {channels} channels, w {w} takes {w.shape[1]} in each of {groups} groups")
     counts = window_counts(spatial, w.shape[2:], strides, pads_low, pads_high, dilations)
-    return TensorType(x.dtype, join_shape(batch, w.shape[0], counts, layout))
+    return TensorType(dtype, join_shape(batch, w.shape[0], counts, layout))
 
 
 @conv.rule("at")
-def _(k, index, x, w, bias, *, strides, pads_low, pads_high, dilations, groups, layout):
+def _(k, index, x, w, bias, *, strides, pads_low, pads_high, dilations, groups, layout, wide):
     batch, output, position = split_shape(tuple(index), layout)
     _, _, sizes = split_shape(tuple(k.shape(x)), layout)
     outputs, depth, *kernel = k.shape(w)
@@ -81,6 +85,7 @@ def _(k, index, x, w, bias, *, strides, pads_low, pads_high, dilations, groups, 
         return [inside.select(seen, k.constant(0, k.dtype(x))).fma(factor, acc[0])]
 
     total = loop_nest(k, [depth, *kernel], [k.splat(k.constant(0, k.dtype(x)))], step)[0]
+    total = total.cast(sum_type(k.dtype(x), k.dtype(w), wide))
     return total if bias is None else total + k.read(bias, [output])
 
 

@@ -29,6 +29,8 @@ class Machine:
     `llc_bytes` is the last cache before memory, as far as one core may fill it.
     `vector_bits` is the register width; `is_scalable` code is written over scalable types for that one width, which the
     loader checks. `features` are LLVM's names of what the code may use and the loader checks. `cpu` is LLVM's -mcpu.
+    `dot` is the instruction that adds the products of two pairs of bf16 to a sum of f32: "vdpbf16ps", "bfdot", "" for
+    none, or "fma" for the two multiply-adds that it stands for, which tests run anywhere.
     """
 
     name: str
@@ -43,6 +45,11 @@ class Machine:
     l2_bytes: int = 524288
     llc_bytes: int = 32 << 20
     features: tuple[str, ...] = ()
+    dot: str = ""
+
+    def has_dot(self, dtype: str) -> bool:
+        """Whether products of `dtype` are summed in f32 by pairs."""
+        return bool(self.dot) and dtype == "bf16"
 
     def panel_columns(self, dtype: str) -> int:
         """Columns of a packed panel, the width of the register tile; narrow types are computed in 32 bits."""

@@ -15,26 +15,42 @@ def accumulator(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if info.is_narrow_float else info.numpy
 
 
+def sum_type(a: str, b: str, is_wide: bool) -> str:
+    """The element type of a product's result. Raises ValueError for factors of different types, unless both are floats
+    that sum in f32."""
+    if a != b and not (_sums_in_f32(a) and _sums_in_f32(b)):
+        raise ValueError(f"factors of {a} and {b} have no type to be summed in")
+    return "f32" if is_wide and DTYPES[a].is_narrow_float else a
+
+
+def _sums_in_f32(dtype: str) -> bool:
+    return dtype == "f32" or DTYPES[dtype].is_narrow_float
+
+
 @op("contract")
-def matmul(a: N[*B, M, K], b: N[*B, L, P], *, transpose_a: bool = False, transpose_b: bool = False) -> N[*B, M, P]:
+def matmul(
+    a: N[*B, M, K], b: M[*B, L, P], *, transpose_a: bool = False, transpose_b: bool = False, wide: Mark = False,
+) -> N[*B, M, P]:  # fmt: skip
     """Batched matrix product of [*B, M, K] and [*B, K, P], each stored transposed where said.
 
-    Accumulates in f32 for f16 and bf16, else in T. Source: ONNX MatMul-13; ATen matmul.
+    Accumulates in f32 for f16 and bf16, else in T. `wide`: the result keeps that type; a narrow `b` may meet an `a` of
+    f32. Source: ONNX MatMul-13; ATen matmul.
     """
-    wide = accumulator(a.dtype)
+    total = accumulator(a.dtype)
     left = np.swapaxes(a, -1, -2) if transpose_a else a
     right = np.swapaxes(b, -1, -2) if transpose_b else b
-    return np.matmul(left.astype(wide, copy=False), right.astype(wide, copy=False)).astype(a.dtype, copy=False)
+    product = np.matmul(left.astype(total, copy=False), right.astype(total, copy=False))
+    return product if wide else product.astype(a.dtype, copy=False)
 
 
 @matmul.rule("infer")
-def _(a, b, *, transpose_a, transpose_b):
+def _(a, b, *, transpose_a, transpose_b, wide):
     rows, depth = (a.shape[-1], a.shape[-2]) if transpose_a else (a.shape[-2], a.shape[-1])
     depth_b, columns = (b.shape[-1], b.shape[-2]) if transpose_b else (b.shape[-2], b.shape[-1])
     if depth != depth_b:
         raise ValueError(f"a is {a} with K={depth}, b is {b} with K={depth_b}")
     batch = types.broadcast_shapes([a.shape[:-2], b.shape[:-2]])
-    return TensorType(a.dtype, (*batch, rows, columns))
+    return TensorType(sum_type(a.dtype, b.dtype, wide), (*batch, rows, columns))
 
 
 def batch_index(index, shape):
@@ -44,7 +60,7 @@ def batch_index(index, shape):
 
 
 @matmul.rule("at")
-def _(k, index, a, b, *, transpose_a, transpose_b):
+def _(k, index, a, b, *, transpose_a, transpose_b, wide):
     *batch, row, column = index
     a_batch, b_batch = batch_index(batch, k.shape(a)), batch_index(batch, k.shape(b))
 
@@ -54,7 +70,8 @@ def _(k, index, a, b, *, transpose_a, transpose_b):
         return [left.fma(right, acc[0]) if left.is_float else acc[0] + left * right]
 
     depth = k.shape(a)[-2 if transpose_a else -1]
-    return k.loop(depth, [k.splat(k.constant(0, k.dtype(a)))], step)[0]
+    total = k.loop(depth, [k.splat(k.constant(0, k.dtype(a)))], step)[0]
+    return total.cast(sum_type(k.dtype(a), k.dtype(b), wide))
 
 
 def unpacked(panels: np.ndarray, columns: int) -> np.ndarray:
@@ -84,7 +101,7 @@ def _(b, *, width, is_transposed):
 
 
 @op("contract")
-def packed_matmul(a: N[*A, M, K], b: N[*B, Q, L, C], *, columns: int, transpose_a: bool = False) -> N[*A, M, P]:
+def packed_matmul(a: N[*A, M, L], b: N[*B, Q, K, C], *, columns: int, transpose_a: bool = False) -> N[*A, M, P]:
     """`matmul` of a and what `pack_panels` made of a matrix of so many columns. Source: ONNX MatMul-13."""
     return matmul.reference(a, unpacked(b, columns), transpose_a=transpose_a)
 

@@ -7,9 +7,10 @@
 
 Positional parameters are operands: `T[*B, M, K]` is an element-type variable and dimension names; `*B` is any number of
 leading dimensions, broadcast where it occurs twice. A type variable is `T` (any type), `C` (any that is computed with:
-not those of dialects/narrow.py), `F` (float), `I` (integer), `N` (integer or float), `B` (integer or bool) or a dtype
-name. A default of `None` makes an operand optional, `*xs` variadic. Keyword-only parameters are attributes of type int,
-float, bool, str, list[int], list[float], Size, Dims (a list of sizes), DType or Array.
+not those of dialects/narrow.py), `F`, `G`, `H` (float), `I` (integer), `N`, `M` (integer or float), `B` (integer or
+bool) or a dtype name. A default of `None` makes an operand optional, `*xs` variadic. Keyword-only parameters are
+attributes of type int, float, bool, str, list[int], list[float], Size, Dims (a list of sizes), DType, Array or Mark (a
+bool that is written only where it is true).
 """
 
 from __future__ import annotations
@@ -53,6 +54,10 @@ class Attribute:
     name: str
     kind: str
     default: Any = inspect.Parameter.empty
+
+    @property
+    def is_mark(self) -> bool:
+        return self.kind == "Mark"
 
 
 @dataclass(eq=False)
@@ -127,7 +132,10 @@ def _spread(declared: Sequence[Operand], actual: Sequence[Any]) -> list[Any]:
     return out
 
 
-_CLASSES = {"T": "fiub", "C": "fiub", "F": "f", "I": "iu", "N": "fiu", "B": "iub", "U": "fiub", "V": "fiub"}
+_CLASSES = {
+    "T": "fiub", "C": "fiub", "F": "f", "G": "f", "H": "f", "I": "iu", "N": "fiu", "M": "fiu", "B": "iub", "U": "fiub",
+    "V": "fiub",
+}
 _ANY = "TUV"  # these take types that are only stored as well
 
 

@@ -358,6 +358,9 @@ def _float_to_int(value: ir.Value, type_: ir.Type, bits: int, is_unsigned: bool)
 
 def _to_bf16(value: ir.Value, type_: ir.Type) -> ir.Value:
     """Round to nearest even in integer arithmetic: LLVM's own conversion is a library call before AVX512-BF16."""
+    known = _widened_bf16(value)
+    if known is not None:
+        return known
     bits = arith.bitcast(with_element(value.type, ir.IntegerType.get_signless(32)), value)
     odd = arith.andi(arith.shrui(bits, constant_of(bits.type, 16)), constant_of(bits.type, 1))
     rounded = arith.addi(arith.addi(bits, constant_of(bits.type, 0x7FFF)), odd)
@@ -365,6 +368,19 @@ def _to_bf16(value: ir.Value, type_: ir.Type) -> ir.Value:
     is_nan = arith.cmpf(14, value, value)
     kept = arith.select(is_nan, quiet, rounded)
     return arith.trunci(type_, arith.shrui(kept, constant_of(bits.type, 16)))
+
+
+def _widened_bf16(value: ir.Value) -> ir.Value | None:
+    """The bits that `Val.from_memory` widened to `value`, if it did: they need no rounding."""
+    for name in ("arith.bitcast", "arith.shli", "arith.extui"):
+        if isinstance(value.owner, ir.Block) or value.owner.operation.name != name:
+            return None
+        value = value.owner.operation.operands[0]
+    return value if _element_width(value.type) == 16 else None
+
+
+def _element_width(type_: ir.Type) -> int:
+    return ir.IntegerType(type_.element_type if isinstance(type_, ir.VectorType) else type_).width
 
 
 def lowest(dtype: str) -> float | int:

@@ -24,6 +24,7 @@ KERNELS = [
 ]
 
 
-def pipeline() -> list[str]:
-    """Every pass from an imported module to kernels with a memory plan."""
-    return [*GRAPH, *KERNELS]
+def pipeline(precision: str = "f32") -> list[str]:
+    """Every pass from an imported module to kernels with a memory plan; factors of products in `precision`."""
+    narrow = [] if precision == "f32" else [f"reduce-precision{{dtype={precision}}}", "fold", "cse", "dce"]
+    return [*GRAPH, *narrow, *KERNELS]

@@ -28,6 +28,7 @@ MACHINES: dict[str, Machine] = _rows(
         registers=32,
         l2_bytes=1 << 20,
         features=(*_V4, "avx512bf16", "avx512vnni"),
+        dot="vdpbf16ps",
         **_X86,
     ),
     Machine(
@@ -38,6 +39,7 @@ MACHINES: dict[str, Machine] = _rows(
         l1_bytes=49152,
         l2_bytes=1 << 20,
         features=(*_V4, "avx512bf16", "avx512vnni"),
+        dot="vdpbf16ps",
         **_X86,
     ),
     Machine(
@@ -55,6 +57,7 @@ MACHINES: dict[str, Machine] = _rows(
         l1_bytes=65536,
         l2_bytes=1 << 20,
         features=("neon", "sve", "bf16", "i8mm"),
+        dot="bfdot",
         **_ARM,
     ),
     Machine(
@@ -65,6 +68,7 @@ MACHINES: dict[str, Machine] = _rows(
         l1_bytes=65536,
         l2_bytes=2 << 20,
         features=("neon", "sve", "sve2", "bf16", "i8mm"),
+        dot="bfdot",
         **_ARM,
     ),
     *(

@@ -27,6 +27,7 @@ from mlc.targets.tools import run_tool
 from mlir import ir
 
 Watch = Callable[[str], None]
+PRECISIONS = ("f32", "bf16", "f16")  # of the factors of products
 
 
 class CompileError(ValueError):
@@ -121,13 +122,15 @@ def _from_program(program: Any) -> Source:
 def compile(
     model: Any, target: str | Sequence[str] = "host", *, symbols: Mapping[str, Any] | None = None,
     values: Mapping[str, Any] | None = None, dump_dir: str | os.PathLike[str] | None = None, watch: Watch | None = None,
-    tune: Tuning | None = None,
+    tune: Tuning | None = None, precision: str = "f32",
 ) -> Artifact:
     """Compiles `model` for one target or several ("host" or names of `mlc targets`, best first).
 
     Of an ONNX model, `symbols` gives named dimensions a number or a range (low, high), `values` fixes inputs to
     constants, which leave the signature. `dump_dir` gets the IR after every pass. `watch(sentence)` hears of progress.
     `tune` measures schedules on this machine, for a target that is this machine.
+    `precision` "bf16" or "f16" rounds the weights of products, and on machines with a dot product of pairs what meets
+    them; sums and all else stay f32 (passes/reduce_precision.py).
     Raises: CompileError, and the readers', passes' and emitters' own errors, all ValueErrors with a message for people.
     """
     names = [target] if isinstance(target, str) else list(target)
@@ -143,7 +146,9 @@ def compile(
         say(f"importing for {machine.name}")
         source = import_model(model, symbols=symbols, values=values)
         folder = None if dump_dir is None else Path(dump_dir) / machine.name if len(machines) > 1 else Path(dump_dir)
-        code = compile_module(source.module, machine, dump_dir=folder, watch=say, tuning=tune)
+        code = compile_module(
+            source.module, machine, dump_dir=folder, watch=say, tuning=tune, precision=precision
+        )
         meta = describe(source.module)
         built.append(target_of(source.module, machine, code))
         seconds[machine.name] = code.seconds
@@ -163,13 +168,16 @@ def save(program: Any, path: str | os.PathLike[str]) -> None:
 
 def compile_module(
     module: ir.Module, machine: Machine, *, dump_dir: Path | None = None, watch: Watch | None = None,
-    tuning: Tuning | None = None,
+    tuning: Tuning | None = None, precision: str = "f32",
 ) -> CpuCode:
-    """Runs the pipeline and the target on an imported module, which is rewritten to L1."""
+    """Runs the pipeline and the target on an imported module, which is rewritten to L1. Raises CompileError for a
+    `precision` that is none."""
+    if precision not in PRECISIONS:
+        raise CompileError(f"there is no precision '{precision}'; there are: {', '.join(PRECISIONS)}")
     say = watch or (lambda _: None)
     with module.context, ir.Location.unknown():
         machine.attach(module)
-        run = run_pipeline(module, pipeline(), dump_dir=dump_dir, watch=say)
+        run = run_pipeline(module, pipeline(precision), dump_dir=dump_dir, watch=say)
         if tuning is not None:
             _tune(module, machine, tuning, say)
         keep = None if dump_dir is None else dump_dir / "L2"
@@ -254,7 +262,7 @@ class _Lazy:
 
 def write_form(
     model: Any, target: str, form: str, output: Path | None, *, symbols: Mapping[str, Any] | None = None,
-    values: Mapping[str, Any] | None = None, watch: Watch | None = None,
+    values: Mapping[str, Any] | None = None, watch: Watch | None = None, precision: str = "f32",
 ) -> tuple[dict[str, int], int]:
     """Writes what lies before an artifact: "static" (model.o, model.h, weights), "asm", "llvm" or "mlir" text.
 
@@ -264,7 +272,7 @@ def write_form(
     source = import_model(model, symbols=symbols, values=values)
     stem = Path(model).stem if isinstance(model, str | os.PathLike) else "model"
     with tempfile.TemporaryDirectory(prefix="mlc-") as scratch:
-        code = compile_module(source.module, machine, dump_dir=Path(scratch), watch=watch)
+        code = compile_module(source.module, machine, dump_dir=Path(scratch), watch=watch, precision=precision)
         work = Path(scratch) / "L2"
         if form == "static":
             built = target_of(source.module, machine, code)

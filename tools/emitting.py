@@ -15,6 +15,7 @@ FORMS = ("artifact", "static", "asm", "llvm", "mlir")
 def compile_file(
     model: Path, output: Path | None, *, target: str, emit: str, symbols: Mapping[str, Any],
     values: Mapping[str, Any], dump_dir: Path | None, watch: Callable[[str], None], tune: driver.Tuning | None = None,
+    precision: str = "f32",
 ) -> dict[str, Any]:
     """Compiles and writes; returns what was written. Raises CompileError for an unknown form, and the compiler's
     errors."""
@@ -27,7 +28,10 @@ def compile_file(
     started = time.perf_counter()
     details: dict[str, Any]
     if emit == "artifact":
-        built = driver.compile(model, target, symbols=symbols, values=values, dump_dir=dump_dir, watch=watch, tune=tune)
+        built = driver.compile(
+            model, target, symbols=symbols, values=values, dump_dir=dump_dir, watch=watch, tune=tune,
+            precision=precision,
+        )
         path = output or model.with_suffix(".mlc")
         files = {str(path): built.save(path)}
         kernels = len(built.info["kernels"])
@@ -38,7 +42,9 @@ def compile_file(
         }
     else:
         details = {}
-        files, kernels = driver.write_form(model, target, emit, output, symbols=symbols, values=values, watch=watch)
+        files, kernels = driver.write_form(
+            model, target, emit, output, symbols=symbols, values=values, watch=watch, precision=precision
+        )
     return {
         "files": list(files), "bytes": sum(files.values()), "kernels": kernels, "target": target, "form": emit,
         "seconds": time.perf_counter() - started, **details,

@@ -50,6 +50,9 @@ def compile_command(
     value: Annotated[
         list[str] | None, typer.Option(help="Fixes an ONNX input: NAME=8, NAME=[1,2] or NAME=F.npy.")
     ] = None,
+    precision: Annotated[
+        str, typer.Option(help="Of the factors of products: f32, bf16 or f16; sums and all else stay f32.")
+    ] = "f32",
     tune: Annotated[
         float | None, typer.Option(help="Seconds to measure schedules on this machine; 0: use those found before.")
     ] = None,
@@ -69,7 +72,7 @@ def compile_command(
 
         summary = emitting.compile_file(
             model, output, target=target, emit=emit, symbols=_dims(dim or []), values=_values(value or []),
-            dump_dir=dump_ir, watch=watch, tune=emitting.tuning(tune, tune_file),
+            dump_dir=dump_ir, watch=watch, tune=emitting.tuning(tune, tune_file), precision=precision,
         )
     if report is not None:
         report.write_text(json.dumps(summary, indent=2, sort_keys=True))

@@ -23,6 +23,7 @@ from .isa.memory import StridedBuffer, prefetch, sum_dtype
 from .kernel import Buffer, EmitError, Kernel
 from .loops import KernelBody, coalesced_shapes
 from .matmul import MatmulPlan, MatmulSizes, PackedPanels, emit_matmul, plan_matmul
+from .packing import PAIRED
 from .schedule import Plan, tuned
 
 # The count of threads that tiles are balanced for; results do not depend on it.
@@ -171,7 +172,7 @@ def _emit_matmul(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Valu
     if hero.name == "mlc.packed_matmul":
         b, b_shape = _run_time_panels(k, b_value, result.shape[-1])
     else:
-        b, b_shape = _panels(k, b_value, attrs["transpose_b"]), type_of(b_value).shape
+        b, b_shape = _panels(k, a, b_value, attrs["transpose_b"]), type_of(b_value).shape
         b_shape = (*b_shape[:-2], b_shape[-1], b_shape[-2]) if attrs["transpose_b"] else b_shape
     k_size, n = b_shape[-2:]
     batch = result.shape[:-2]
@@ -219,17 +220,28 @@ def _run_time_panels(k: Kernel, value: ir.Value, columns: Size) -> tuple[PackedP
     return PackedPanels(strided.at([]), strided.dtype, strides), (*batch, depth, columns)
 
 
-def _panels(k: Kernel, value: ir.Value, is_transposed: bool) -> StridedBuffer | PackedPanels:
+def _takes_pairs(k: Kernel, factor: StridedBuffer, weight: ir.Value) -> bool:
+    """Whether a step of the register tile takes two k at once."""
+    is_run = isinstance(factor.strides[-1], int) and factor.strides[-1] == 1
+    return is_run and bool(k.isa.dot) and factor.dtype == type_of(weight).dtype == "bf16"
+
+
+def _panels(k: Kernel, a: StridedBuffer, value: ir.Value, is_transposed: bool) -> StridedBuffer | PackedPanels:
     if value in k.packed:
         shape = type_of(value).shape
         columns = k.isa.panel_columns(sum_dtype(type_of(value).dtype))
         depth, width = (shape[-1], shape[-2]) if is_transposed else (shape[-2], shape[-1])
+        is_paired = _takes_pairs(k, a, value)
+        if is_paired:
+            k.packed[value] += PAIRED
+            depth = dims.ceildiv(depth, 2) * 2
         step: Size = dims.ceildiv(width, columns) * columns * depth
         strides: list[Size] = []
         for size in reversed(shape[:-2]):
             strides.append(0 if size == 1 else step)
             step = step * size
-        return PackedPanels(k.buffers[value].pointer, type_of(value).dtype, tuple(k.size(s) for s in reversed(strides)))
+        batch = tuple(k.size(s) for s in reversed(strides))
+        return PackedPanels(k.buffers[value].pointer, type_of(value).dtype, batch, is_paired)
     strided = strided_operand(k, value)
     return swapped(strided) if is_transposed else strided
 
@@ -255,7 +267,7 @@ def _broadcast_batch(buffer: StridedBuffer, shape: Sequence[Size], batch: Sequen
 def _broadcast_b(b: StridedBuffer | PackedPanels, shape: Sequence[Size], batch: Sequence[Size]):
     if isinstance(b, PackedPanels):
         strides = (0,) * (len(batch) - len(b.batch_strides)) + tuple(b.batch_strides)
-        return PackedPanels(b.ptr, b.dtype, strides[len(strides) - len(batch):] if batch else ())
+        return PackedPanels(b.ptr, b.dtype, strides[len(strides) - len(batch):] if batch else (), b.is_paired)
     return _broadcast_batch(b, shape, batch)
 
 
@@ -265,13 +277,14 @@ def _emit_conv(k: Kernel, body: KernelBody, hero: ir.Operation, begin: ir.Value,
     known = _conv_sizes(hero, attrs_of(hero))
     sizes = _numbers(k, known)
     x = strided_operand(k, x_value)
-    plan = _settled(k, plan_conv(k.isa, sizes, x.dtype, x.strides, PLANNED_THREADS, _is_long(body, hero)))
+    pairs = bool(k.isa.dot) and x.dtype == type_of(w_value).dtype == "bf16"
+    plan = _settled(k, plan_conv(k.isa, sizes, x.dtype, x.strides, PLANNED_THREADS, _is_long(body, hero), pairs))
     if w_value not in k.packed:
         raise EmitError(f"{hero.name}: its weight is not packed ({hero.location})")
-    k.packed[w_value] = conv_layout(plan.form, known.groups, plan.is_channels_first)
+    k.packed[w_value] = conv_layout(plan.form, known.groups, plan.is_channels_first, plan.is_paired)
     space = epilogue_space(k, body, hero, may_merge=False)
     epilogue = make_epilogue(k, space, hero, bias)
-    weights = PackedPanels(k.buffers[w_value].pointer, x.dtype)
+    weights = PackedPanels(k.buffers[w_value].pointer, type_of(w_value).dtype, is_paired=plan.is_paired)
     emit_conv(k.isa, plan, sizes, x, weights, epilogue, begin, end)
     return _conv_tiles(known, plan)
 

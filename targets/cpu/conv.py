@@ -22,7 +22,7 @@ from .isa.facts import Isa
 from .isa.index import Size
 from .isa.memory import StridedBuffer, sum_dtype
 from .matmul import Epilogue, MatmulSizes, PackedPanels, plan_matmul
-from .packing import pack_b
+from .packing import PAIRED, pack_b
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class ConvPlan:
     tile_columns: int
     depth: int | None = None
     is_staged: bool = False
+    is_paired: bool = False  # k by pairs of bf16, see microkernel_dot.py
 
 
 _RUN_MIN = 16  # a segment shorter than this does not pay for its row pointers (about 12 cycles a segment on Zen 3)
@@ -45,10 +46,12 @@ _DEPTHWISE_PIXELS = 96  # of one line in a tile: about 5 us for 128 channels and
 _DEPTHWISE_LINE_MAX = 256  # a line of known length up to this is not cut
 
 def plan_conv(
-    isa: Isa, sizes: ConvSizes, dtype: str, strides: Sequence[Size], threads: int, has_long_epilogue: bool
+    isa: Isa, sizes: ConvSizes, dtype: str, strides: Sequence[Size], threads: int, has_long_epilogue: bool,
+    takes_pairs: bool = False,
 ) -> ConvPlan:
     """Chooses the form by the input's strides ([n, *spatial, c]) and sizes, and the blocks as for a matmul.
 
+    `takes_pairs`: both factors are bf16 on a machine that multiplies pairs.
     Raises: ValueError for channels-first input with padding and too many channels for a patch on the stack.
     """
     channels_last = isinstance(strides[-1], int) and strides[-1] == 1
@@ -69,12 +72,13 @@ def plan_conv(
     plan = plan_matmul(isa, known, dtype, threads, b_is_packed=True, has_long_epilogue=has_long_epilogue)
     if not is_short:
         # Rows of neighbouring pixels share most of their input: the block is not as deep as k.
-        return ConvPlan("taps", is_channels_first, plan.tile_rows, plan.tile_columns, plan.depth, plan.is_staged)
+        pairs = takes_pairs and run_stride == 1 and (run % 2 == 0 or not axes)
+        return ConvPlan("taps", is_channels_first, plan.tile_rows, plan.tile_columns, plan.depth, plan.is_staged, pairs)
     row_bytes = Patches.row_elements(isa, k, dtype) * DTYPES[dtype].bytes
     rows = min(plan.tile_rows, _PATCH_BYTES_MAX // row_bytes // isa.tile[0] * isa.tile[0])
     if not rows:
         raise ValueError(f"conv with {sizes.channels} channels a group needs its input channels-last")
-    return ConvPlan("patches", is_channels_first, rows, plan.tile_columns, None, has_long_epilogue)
+    return ConvPlan("patches", is_channels_first, rows, plan.tile_columns, None, has_long_epilogue, takes_pairs)
 
 
 def _has_lanes_of_groups(isa: Isa, sizes: ConvSizes, dtype: str) -> bool:
@@ -95,22 +99,24 @@ def pack_conv(isa: Isa, plan: ConvPlan, weights: np.ndarray, groups: int, dtype:
         return np.ascontiguousarray(flat.reshape(groups * outputs, channels, -1).transpose(2, 1, 0))
     if not plan.is_channels_first:
         flat = flat.swapaxes(2, 3)
-    return pack_b(flat.reshape(groups, outputs, -1), isa.panel_columns(sum_dtype(dtype)), is_transposed=True)
+    columns = isa.panel_columns(sum_dtype(dtype))
+    return pack_b(flat.reshape(groups, outputs, -1), columns, is_transposed=True, is_paired=plan.is_paired)
 
 
-def conv_layout(form: str, groups: int, is_channels_first: bool) -> str:
+def conv_layout(form: str, groups: int, is_channels_first: bool, is_paired: bool = False) -> str:
     """The name of the packed layout that `pack_conv` gives."""
     if form == "depthwise":
         return "conv-depthwise"
-    return f"conv-{'first' if is_channels_first else 'last'}-groups-{groups}"
+    return f"conv-{'first' if is_channels_first else 'last'}-groups-{groups}{PAIRED if is_paired else ''}"
 
 
 def pack_conv_layout(isa: Isa, layout: str, weights: np.ndarray, dtype: str) -> np.ndarray:
     """`pack_conv` by the layout's name."""
     if layout == "conv-depthwise":
         return pack_conv(isa, ConvPlan("depthwise", False, 0, 0), weights, weights.shape[0], dtype)
-    _, order, _, groups = layout.split("-")
-    return pack_conv(isa, ConvPlan("taps", order == "first", 0, 0), weights, int(groups), dtype)
+    is_paired = layout.endswith(PAIRED)
+    _, order, _, groups = layout.removesuffix(PAIRED).split("-")
+    return pack_conv(isa, ConvPlan("taps", order == "first", 0, 0, is_paired=is_paired), weights, int(groups), dtype)
 
 
 def conv_grid(sizes: ConvSizes, plan: ConvPlan) -> list[Size]:
@@ -145,7 +151,7 @@ def emit_conv(
     if plan.form == "patches":
         rows: Patches | Taps = Patches.make(isa, sizes, x, plan.is_channels_first, plan.tile_rows)
     else:
-        axes, run = _shorten(axes, run, run_stride, plan.depth)
+        axes, run = _shorten(axes, run, run_stride, plan.depth, 2 if plan.is_paired else 1)
         rows = Taps.make(sizes, x, axes, run, run_stride, _needs_zeros(sizes, axes))
     emit_implicit(isa, plan, sizes, rows, weights, epilogue, grid, begin, end)
 
@@ -173,11 +179,13 @@ def _segments(sizes: ConvSizes, strides: Sequence[Size], is_channels_first: bool
     return taps, sizes.channels, channel_stride
 
 
-def _shorten(axes: list[Axis], run: int, run_stride: Size, depth: int | None) -> tuple[list[Axis], int]:
-    """Cuts runs longer than `depth` into equal ones, where a divisor of a useful size exists."""
+def _shorten(
+    axes: list[Axis], run: int, run_stride: Size, depth: int | None, unit: int
+) -> tuple[list[Axis], int]:  # fmt: skip
+    """Cuts runs longer than `depth` into equal ones of whole units, where a divisor of a useful size exists."""
     if depth is None or run <= depth:
         return axes, run
-    part = max((p for p in range(1, depth + 1) if run % p == 0), default=run)
+    part = max((p for p in range(unit, depth + 1, unit) if run % p == 0), default=run)
     if part < depth // 4:
         return axes, run
     return [*axes, Axis(run // part, None, index.mul(part, run_stride))], part

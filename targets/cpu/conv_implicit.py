@@ -95,12 +95,13 @@ class Taps:
             return [v for row in accumulate(isa, rows, here, self.run, folded) for v in row]
 
         state = [v for row in sums for v in row]
+        steps, length = panel.steps(self.run), slice_of(isa, height)
         if self.segments == 1:
             state = segment(0, state)
-        elif self._is_short(begin, end, slice_of(isa, height)) or not is_one_slice(isa, height, vecs, self.run):
+        elif self._is_short(begin, end, steps, length) or not is_one_slice(isa, height, vecs, steps):
             state = index.loop(begin, end, 1, state, segment)
         else:
-            count = max(1, round(slice_of(isa, height) / self.run))
+            count = max(1, round(length / steps))
 
             def some(first: ir.Value, zeros: list[ir.Value]) -> list[ir.Value]:
                 if count == 1:
@@ -110,9 +111,9 @@ class Taps:
             state = sum_slices(isa, sum_dtype(self.x.dtype), (begin, end, count), state, some)
         return [state[i : i + vecs] for i in range(0, len(state), vecs)]
 
-    def _is_short(self, begin: Size, end: Size, length: int) -> bool:
+    def _is_short(self, begin: Size, end: Size, steps: int, length: int) -> bool:
         """Whether these segments together are no longer than a slice of k."""
-        return isinstance(begin, int) and isinstance(end, int) and (end - begin) * self.run <= length + length // 2
+        return isinstance(begin, int) and isinstance(end, int) and (end - begin) * steps <= length + length // 2
 
     def _pointer(self, start: ir.Value, moved: Size, corner: Coordinates, taps: Sequence[Size]) -> ir.Value:
         pointer = offset_ptr(start, moved, self.x.dtype)
@@ -326,13 +327,15 @@ class _Tiles:
         self.epilogue([batch, *index.delinearize(pixel, self.sizes.output), channel], value, mask)
 
     def _panel(self, block: Block, segment: Size) -> Panel:
-        k_count = self.rows.run * self.rows.segments
+        k_count = self.weights.depth(self.rows.run * self.rows.segments)
         depth = index.mul(segment, self.rows.run)
         panel_count = index.ceil_div(self.sizes.outputs, self.columns)
         offset = index.add(index.mul(block.column, k_count), index.mul(depth, self.columns))
-        offset = index.add(offset, index.mul(block.batch[1], panel_count * k_count * self.columns))
+        offset = index.add(offset, index.mul(block.batch[1], index.mul(panel_count * self.columns, k_count)))
         ptr = offset_ptr(self.weights.ptr, offset, self.weights.dtype)
-        return Panel(ptr, self.weights.dtype, self.columns, self.isa.tile[1], is_aligned=True)
+        return Panel(
+            ptr, self.weights.dtype, self.columns, self.isa.tile[1], is_aligned=True, is_paired=self.weights.is_paired
+        )
 
     def _sum(
         self, block: Block, first: Size, height: int, panel: Panel, segments: tuple[Size, Size], sums: Sums

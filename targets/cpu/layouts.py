@@ -8,7 +8,7 @@ from mlc.dialects.types import dtype_of_numpy
 from .conv import pack_conv_layout
 from .isa.facts import Isa
 from .isa.memory import sum_dtype
-from .packing import pack_b
+from .packing import PAIRED, pack_b
 from .recurrent import pack_gates
 
 
@@ -20,5 +20,6 @@ def pack_weight(layout: str, array: np.ndarray, isa: Isa) -> np.ndarray:
     if layout.startswith("gates-"):
         return pack_gates(layout, array, isa, dtype)
     if layout.startswith("panels"):
-        return pack_b(array, isa.panel_columns(sum_dtype(dtype)), is_transposed=layout == "panels-transposed")
+        columns = isa.panel_columns(sum_dtype(dtype))
+        return pack_b(array, columns, "transposed" in layout, layout.endswith(PAIRED))
     return np.ascontiguousarray(array)

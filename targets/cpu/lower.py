@@ -59,6 +59,7 @@ def isa_of(machine: Machine) -> Isa:
         machine.l1_bytes,
         machine.l2_bytes,
         machine.llc_bytes,
+        machine.dot,
     )
 
 

@@ -28,6 +28,7 @@ from .isa.memory import (
     zero_vector,
 )
 from .microkernel import Panel, Rows, Sums, accumulate, zero_sums
+from .microkernel_dot import pair_count
 from .packing import PanelCopy
 
 # epilogue(index, sums, mask): stores the register whose first lane is the element at `index`, where mask is true.
@@ -46,11 +47,19 @@ class MatmulSizes:
 
 @dataclass(frozen=True)
 class PackedPanels:
-    """B as `packing.pack_b` lays it out: [*batch, panels, k, columns]; batch strides in elements, 0 broadcasts."""
+    """B as `packing.pack_b` lays it out: [*batch, panels, k, columns]; batch strides in elements, 0 broadcasts.
+
+    `is_paired`: [*batch, panels, k / 2, columns, 2], see microkernel_dot.py.
+    """
 
     ptr: ir.Value
     dtype: str
     batch_strides: tuple[Size, ...] = ()
+    is_paired: bool = False
+
+    def depth(self, k: Size) -> Size:
+        """Rows of a panel that holds so many steps of k."""
+        return index.mul(pair_count(k), 2) if self.is_paired else k
 
 
 @dataclass(frozen=True)
@@ -256,7 +265,12 @@ class _Product:
         if isinstance(self.b, PackedPanels):
             ptr = self._packed(self.b, block.batch, block.column, k)
             following = None if block.following is None else self._packed(self.b, block.batch, *block.following)
-            return Panel(ptr, self.b.dtype, self.columns, vecs, is_aligned=True, next_ptr=following)
+            depth = self.b.depth(self.sizes.k)
+            is_even = isinstance(depth, int) and depth == self.sizes.k
+            return Panel(
+                ptr, self.b.dtype, self.columns, vecs, is_aligned=True, next_ptr=following,
+                is_paired=self.b.is_paired, is_even=is_even,
+            )  # fmt: skip
         depth = self.plan.depth or self.sizes.k
         assert isinstance(depth, int), "a k that is not known is cut"
         target = stack_array(self.total, depth * self.columns)
@@ -269,7 +283,7 @@ class _Product:
         return Panel(target, self.total, self.columns, vecs, is_aligned=True)
 
     def _packed(self, b: PackedPanels, batch: Sequence[Size], column: Size, k: Size) -> ir.Value:
-        offset = index.add(index.mul(column, self.sizes.k), index.mul(k, self.columns))
+        offset = index.add(index.mul(column, b.depth(self.sizes.k)), index.mul(k, self.columns))
         for position, stride in zip(batch, b.batch_strides, strict=True):
             offset = index.add(offset, index.mul(position, stride))
         return offset_ptr(b.ptr, offset, b.dtype)
@@ -280,8 +294,9 @@ class _Product:
         if panel.next_ptr is None or panel.group > 1:
             return panel
         rows = self.isa.tile[0]
-        stride = -(-self.columns // (self.plan.tile_rows // rows))
-        offset = index.mul(index.floor_div(first, rows), index.mul(k_count, stride))
+        each = 2 if panel.is_paired else 1  # of k, in a step
+        stride = -(-each * self.columns // (self.plan.tile_rows // rows))
+        offset = index.mul(index.floor_div(first, rows), index.mul(index.floor_div(k_count, each), stride))
         return replace(panel, next_ptr=offset_ptr(panel.next_ptr, offset, panel.dtype), next_stride=stride)
 
     def _rows(self, block: Block, first: Size, height: int, k: Size) -> Rows:
@@ -296,7 +311,9 @@ class _Product:
     def _grouped(self, block: Block, group: int) -> Panel:
         """The panel at `block` and those after it, `group` in all."""
         panel = self._panel(block, 0, self.sizes.k)
-        return replace(panel, group=group, group_stride=index.mul(self.sizes.k, self.columns)) if group > 1 else panel
+        if group == 1 or not isinstance(self.b, PackedPanels):
+            return panel
+        return replace(panel, group=group, group_stride=index.mul(self.b.depth(self.sizes.k), self.columns))
 
     def _sums(self, block: Block, panel: Panel, first: Size, height: int) -> Sums:
         """Of all k, for a register tile of rows."""

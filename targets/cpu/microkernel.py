@@ -27,6 +27,7 @@ from .isa.memory import (
     sum_dtype,
     zero_vector,
 )
+from .microkernel_dot import dot_step
 
 Sums = list[list[ir.Value]]  # [row][vector]
 
@@ -56,7 +57,11 @@ class Rows:
 
 @dataclass(frozen=True)
 class Panel:
-    """`vecs` registers wide slice of B: element (k, column) is at ptr + k * row_stride + column."""
+    """`vecs` registers wide slice of B: element (k, column) is at ptr + k * row_stride + column.
+
+    `is_paired`: at ptr + k // 2 * 2 * row_stride + 2 * column + k % 2, see microkernel_dot.py; rows that meet it have
+    k consecutive in memory. `is_even`: any count of k asked for is.
+    """
 
     ptr: ir.Value
     dtype: str
@@ -66,6 +71,8 @@ class Panel:
     # Fetched towards the second-level cache meanwhile: `next_stride` elements a step of k, from here on.
     next_ptr: ir.Value | None = None
     next_stride: int = 0
+    is_paired: bool = False
+    is_even: bool = False
     # So many panels side by side, `group_stride` elements apart, of which each is `vecs` registers of every row's sums.
     group: int = 1
     group_stride: Size = 0
@@ -74,6 +81,15 @@ class Panel:
     def width(self) -> int:
         """Registers of sums a row."""
         return self.vecs * self.group
+
+    @property
+    def step_stride(self) -> Size:
+        """Elements of one step of the loop: a row, or a row of pairs."""
+        return index.mul(2, self.row_stride) if self.is_paired else self.row_stride
+
+    def steps(self, k_count: int) -> int:
+        """Additions to one sum over so many k."""
+        return -(-k_count // 2) if self.is_paired else k_count
 
 
 def zero_sums(isa: Isa, row_count: int, vecs: int, dtype: str) -> Sums:
@@ -88,6 +104,22 @@ def accumulate(
     Summed in f32 where the elements are narrower, slice by slice of k where it is long (see _SLICE). A tile with few
     sums takes several steps of k at once, each into sums of its own, as one chain of additions would wait for itself.
     """
+    if not panel.is_paired:
+        return _accumulate(isa, rows, panel, k_count, sums, k_most)
+    pairs, rest = index.floor_div(k_count, 2), 0 if panel.is_even else index.remainder(k_count, 2)
+    sums = _accumulate(isa, rows, panel, pairs, sums, None if k_most is None else k_most // 2)
+    if isinstance(rest, int) and rest == 0:
+        return sums
+    state = [value for row in sums for value in row]
+
+    def last(_: Size, values: list[ir.Value]) -> list[ir.Value]:
+        return _step(isa, rows, panel, pairs, values, is_single=True)
+
+    return _fold(last(pairs, state) if isinstance(rest, int) else index.loop(0, rest, 1, state, last), panel.width)
+
+
+def _accumulate(isa: Isa, rows: Rows, panel: Panel, k_count: Size, sums: Sums, k_most: int | None) -> Sums:
+    """The same over whole steps, which are pairs of k where the panel is paired."""
     row_count = len(rows.pointers)
     steps = _steps_at_once(row_count, panel.width)
     state = [value for row in sums for value in row]
@@ -253,13 +285,18 @@ def _add_parts(values: list[ir.Value], width: int, dtype: str) -> list[ir.Value]
     return [v.value for v in parts[0]]
 
 
-def _step(isa: Isa, rows: Rows, panel: Panel, k: Size, state: Sequence[ir.Value]) -> list[ir.Value]:
-    """One k: the panel's vectors against each row's element."""
+def _step(
+    isa: Isa, rows: Rows, panel: Panel, k: Size, state: Sequence[ir.Value], is_single: bool = False
+) -> list[ir.Value]:  # fmt: skip
+    """One k: the panel's vectors against each row's element. Or one pair of k, of which the row `is_single` has one."""
     if panel.group > 1:
-        return _group_step(isa, rows, panel, k, state)
+        return _group_step(isa, rows, panel, k, state, is_single)
     total = sum_dtype(rows.dtype)
     lanes = isa.lanes(total)
-    base = offset_ptr(panel.ptr, index.mul(k, panel.row_stride), panel.dtype)
+    base = offset_ptr(panel.ptr, index.mul(k, panel.step_stride), panel.dtype)
+    if panel.is_paired:
+        pointers = [offset_ptr(pointer, index.mul(k, 2), rows.dtype) for pointer in rows.pointers]
+        return dot_step(isa, pointers, base, panel.vecs, state, is_single)
     alignment = lanes * DTYPES[panel.dtype].bytes if panel.is_aligned else 0
     vectors = [
         load_vector(isa, offset_ptr(base, v * lanes, panel.dtype), panel.dtype, alignment=alignment, like=total)
@@ -274,12 +311,14 @@ def _step(isa: Isa, rows: Rows, panel: Panel, k: Size, state: Sequence[ir.Value]
     return result
 
 
-def _group_step(isa: Isa, rows: Rows, panel: Panel, k: Size, state: Sequence[ir.Value]) -> list[ir.Value]:
+def _group_step(
+    isa: Isa, rows: Rows, panel: Panel, k: Size, state: Sequence[ir.Value], is_single: bool
+) -> list[ir.Value]:  # fmt: skip
     """One k of panels side by side."""
     parts = []
     for member in range(panel.group):
         ptr = offset_ptr(panel.ptr, index.mul(member, panel.group_stride), panel.dtype)
         first = member * panel.vecs
         mine = [v for row in _fold(list(state), panel.width) for v in row[first : first + panel.vecs]]
-        parts.append(_fold(_step(isa, rows, replace(panel, ptr=ptr, group=1), k, mine), panel.vecs))
+        parts.append(_fold(_step(isa, rows, replace(panel, ptr=ptr, group=1), k, mine, is_single), panel.vecs))
     return [v for r in range(len(rows.pointers)) for part in parts for v in part[r]]

@@ -19,11 +19,15 @@ from .isa.facts import Isa
 from .isa.index import Size
 from .isa.memory import lane_mask, load_scalar, load_vector, offset_ptr, store_scalar, store_vector, sum_dtype
 
+PAIRED = "-pairs"  # at the end of a layout's name: pairs of k, see microkernel_dot.py
 
-def pack_b(array: np.ndarray, columns: int, is_transposed: bool = False) -> np.ndarray:
-    """[*B, K, N] (or [*B, N, K]) as panels [*B, ceil(N / columns), K, columns]."""
+
+def pack_b(array: np.ndarray, columns: int, is_transposed: bool = False, is_paired: bool = False) -> np.ndarray:
+    """[*B, K, N] (or [*B, N, K]) as panels [*B, ceil(N / columns), K, columns]; paired, [*B, .., K / 2, columns, 2]."""
     if is_transposed:
         array = np.swapaxes(array, -1, -2)
+    if is_paired:
+        return _paired(pack_b(array, columns))
     *batch, depth, width = array.shape
     panels = -(-width // columns)
     packed = np.zeros((*batch, panels, depth, columns), array.dtype)
@@ -33,6 +37,14 @@ def pack_b(array: np.ndarray, columns: int, is_transposed: bool = False) -> np.n
     if whole < panels:
         packed[..., whole, :, : width - whole * columns] = array[..., whole * columns :]
     return packed
+
+
+def _paired(panels: np.ndarray) -> np.ndarray:
+    """[.., K, columns] as [.., ceil(K / 2), columns, 2], zeros after an odd K."""
+    *lead, depth, columns = panels.shape
+    if depth % 2:
+        panels = np.concatenate([panels, np.zeros((*lead, 1, columns), panels.dtype)], axis=-2)
+    return np.ascontiguousarray(np.swapaxes(panels.reshape(*lead, -1, 2, columns), -1, -2))
 
 
 @dataclass(frozen=True)

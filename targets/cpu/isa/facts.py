@@ -24,6 +24,7 @@ class Isa:
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
     llc_bytes: int = 32 << 20
+    dot: str = ""  # see dialects/machine.py
 
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype`, as computed, in a vector register."""
