@@ -291,9 +291,11 @@ class _Product:
     def _fetching(self, panel: Panel, first: Size, k_count: Size) -> Panel:
         """The panel with the share of the next one that is this row tile's to fetch: even shares, as a burst of
         requests would delay the rows of A."""
-        if panel.next_ptr is None or panel.group > 1:
-            return panel
         rows = self.isa.tile[0]
+        if isinstance(self.sizes.m, int) and self.sizes.m <= rows:
+            return replace(panel, next_ptr=None, is_split=panel.group == 1)
+        if panel.next_ptr is None:
+            return panel
         each = 2 if panel.is_paired else 1  # of k, in a step
         stride = -(-each * self.columns // (self.plan.tile_rows // rows))
         offset = index.mul(index.floor_div(first, rows), index.mul(index.floor_div(k_count, each), stride))

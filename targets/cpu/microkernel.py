@@ -77,6 +77,9 @@ class Panel:
     group: int = 1
     group_stride: Size = 0
 
+    # The two halves of k are read in turns: two streams where B comes from memory (see matmul._STREAMS).
+    is_split: bool = False
+
     @property
     def width(self) -> int:
         """Registers of sums a row."""
@@ -124,14 +127,17 @@ def _accumulate(isa: Isa, rows: Rows, panel: Panel, k_count: Size, sums: Sums, k
     steps = _steps_at_once(row_count, panel.width)
     state = [value for row in sums for value in row]
     known = k_count if isinstance(k_count, int) or k_most is None else k_most
+    may_split = panel.is_split and steps == 1
+    half = k_count // 2 if may_split and isinstance(k_count, int) and k_count % UNROLL == 0 else 0
     if is_one_slice(isa, row_count, panel.width, known):
-        return _fold(_slice(isa, rows, panel, (0, k_count), steps, state), panel.width)
+        return _fold(_slice(isa, rows, panel, (0, k_count), steps, state, half), panel.width)
     part = _slice_length(k_count, slice_of(isa, row_count) * steps)
     is_whole = isinstance(k_count, int) and k_count % part == 0
+    half = half if is_whole and part % UNROLL == 0 else 0
 
     def one(start: ir.Value, zeros: list[ir.Value]) -> list[ir.Value]:
         count = part if is_whole else index.minimum(part, index.sub(k_count, start))
-        return _slice(isa, rows, panel, (start, count), steps, zeros)
+        return _slice(isa, rows, panel, (start, count), steps, zeros, half)
 
     return _fold(sum_slices(isa, sum_dtype(rows.dtype), (0, k_count, part), state, one), panel.width)
 
@@ -225,9 +231,10 @@ def _slice_length(k_count: Size, longest: int) -> int:
 
 
 def _slice(
-    isa: Isa, rows: Rows, panel: Panel, span: tuple[Size, Size], steps: int, state: list[ir.Value]
+    isa: Isa, rows: Rows, panel: Panel, span: tuple[Size, Size], steps: int, state: list[ir.Value], half: int = 0
 ) -> list[ir.Value]:  # fmt: skip
-    """`state` plus the product over `count` steps of k from `first`."""
+    """`state` plus the product over `count` steps of k from `first`; with a `half`, step 2i is at i and the next one
+    that far behind it."""
     first, count = span
     if isinstance(count, int) and count < 2 * steps:
         steps = 1
@@ -253,8 +260,10 @@ def _slice(
 
         def turn(k: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
             _fetch(panel, k, UNROLL)
+            start_of_turn = index.floor_div(k, 2) if half else k
             for step in range(UNROLL):
-                values = _step(isa, rows, panel, index.add(k, step), values)
+                ahead = step // 2 + step % 2 * half if half else step
+                values = _step(isa, rows, panel, index.add(start_of_turn, ahead), values)
             return values
 
         state, start = index.loop(start, whole, UNROLL, state, turn), whole
