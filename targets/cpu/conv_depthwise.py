@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from mlir import ir
 from mlir.dialects import vector
@@ -202,7 +203,7 @@ class _Tiles:
                 tile(first, height, _RowTaps(0, kernel, range(-corner, seen - corner)))
             elif number == inner.start:
                 end = tiles[inner.stop - 1][0] + 1
-                index.each(first, end, height, lambda pixel, height=height: tile(pixel, height, _RowTaps(0, kernel)))
+                index.each(first, end, height, partial(tile, height=height, taps=_RowTaps(0, kernel)))
 
     def _inner_pixels(self) -> tuple[Size, Size]:
         """The range of output pixels of a line whose taps all lie inside the input."""
