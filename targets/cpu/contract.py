@@ -312,7 +312,7 @@ def _conv_tiles(sizes: ConvSizes, plan: ConvPlan) -> Size:
         *lines, width = sizes.output
         columns = sizes.groups * sizes.channels
         blocks = dims.ceildiv(width, plan.tile_rows) * dims.ceildiv(columns, plan.tile_columns)
-        return sizes.batch * dims.product(lines) * blocks
+        return sizes.batch * dims.ceildiv(dims.product(lines), plan.tile_lines) * blocks
     pixels = dims.ceildiv(dims.product(sizes.output), plan.tile_rows)
     return sizes.batch * sizes.groups * pixels * dims.ceildiv(sizes.outputs, plan.tile_columns)
 

@@ -36,14 +36,16 @@ class ConvPlan:
     depth: int | None = None
     is_staged: bool = False
     is_paired: bool = False  # k by pairs of bf16, see microkernel_dot.py
+    tile_lines: int = 1  # of depthwise outputs: so many lines share what they read in the first-level cache
 
 
 _RUN_MIN = 16  # a segment shorter than this does not pay for its row pointers (about 12 cycles a segment on Zen 3)
 _PATCH_BYTES_MAX = 40 * 1024  # of stack for the copied rows
 _GROUP_MAX = 8  # channels of a group whose outputs share a register with other groups
 _DEPTHWISE_PIXELS = 96  # of one line in a tile: about 5 us for 128 channels and 9 taps
-
 _DEPTHWISE_LINE_MAX = 256  # a line of known length up to this is not cut
+_DEPTHWISE_LINES = 8
+
 
 def plan_conv(
     isa: Isa, sizes: ConvSizes, dtype: str, strides: Sequence[Size], threads: int, has_long_epilogue: bool,
@@ -56,11 +58,7 @@ def plan_conv(
     """
     channels_last = isinstance(strides[-1], int) and strides[-1] == 1
     if channels_last and _has_lanes_of_groups(isa, sizes, dtype):
-        lanes = isa.lanes(sum_dtype(dtype)) * isa.tile[1]
-        columns = min(8, index.ceil_div(sizes.groups * sizes.channels, lanes)) * lanes
-        width = sizes.output[-1]
-        is_whole = isinstance(width, int) and 0 < width <= _DEPTHWISE_LINE_MAX
-        return ConvPlan("depthwise", False, width if is_whole else _DEPTHWISE_PIXELS, columns)
+        return _plan_depthwise(isa, sizes, dtype)
     is_channels_first = not channels_last and sizes.channels > 1
     axes, run, run_stride = _segments(sizes, strides, is_channels_first)
     is_short = run < _RUN_MIN and len(axes) > 0
@@ -79,6 +77,24 @@ def plan_conv(
     if not rows:
         raise ValueError(f"conv with {sizes.channels} channels a group needs its input channels-last")
     return ConvPlan("patches", is_channels_first, rows, plan.tile_columns, None, has_long_epilogue, takes_pairs)
+
+
+def _plan_depthwise(isa: Isa, sizes: ConvSizes, dtype: str) -> ConvPlan:
+    """Whole lines where their length is known, and as many channels as the first-level cache holds of a line's
+    inputs."""
+    lanes = isa.lanes(sum_dtype(dtype)) * isa.tile[1]
+    columns = min(8, index.ceil_div(sizes.groups * sizes.channels, lanes)) * lanes
+    width, seen = sizes.output[-1], sizes.input[-1]
+    if not isinstance(width, int) or not isinstance(seen, int) or not 0 < width <= _DEPTHWISE_LINE_MAX:
+        return ConvPlan("depthwise", False, _DEPTHWISE_PIXELS, columns)
+    taps = int(np.prod(sizes.kernel[:-1]))
+    room = isa.l1_bytes * 3 // 4 // (taps * seen * DTYPES[dtype].bytes)
+    columns = max(lanes, min(columns, room // lanes * lanes))
+    lines = index.product(sizes.output[:-1])
+    if not isinstance(lines, int) or not lines:
+        return ConvPlan("depthwise", False, width, columns)
+    together = -(-lines // -(-lines // _DEPTHWISE_LINES))
+    return ConvPlan("depthwise", False, width, columns, tile_lines=together)
 
 
 def _has_lanes_of_groups(isa: Isa, sizes: ConvSizes, dtype: str) -> bool:
@@ -122,7 +138,7 @@ def pack_conv_layout(isa: Isa, layout: str, weights: np.ndarray, dtype: str) -> 
 def conv_grid(sizes: ConvSizes, plan: ConvPlan) -> list[Size]:
     """Tiles a dimension, whose product is the kernel's tile count.
 
-    [n, group, pixel blocks, column blocks]; for depthwise [n, lines, blocks of a line, column blocks].
+    [n, group, pixel blocks, column blocks]; for depthwise [n, blocks of lines, blocks of a line, column blocks].
     """
     pixels = index.ceil_div(index.product(sizes.output), plan.tile_rows)
     if plan.form == "depthwise":
@@ -131,7 +147,7 @@ def conv_grid(sizes: ConvSizes, plan: ConvPlan) -> list[Size]:
             index.ceil_div(width, plan.tile_rows),
             index.ceil_div(sizes.groups * sizes.channels, plan.tile_columns),
         ]
-        return [sizes.batch, index.product(lines), *blocks]
+        return [sizes.batch, index.ceil_div(index.product(lines), plan.tile_lines), *blocks]
     return [sizes.batch, sizes.groups, pixels, index.ceil_div(sizes.outputs, plan.tile_columns)]
 
 
@@ -145,7 +161,8 @@ def emit_conv(
     """
     grid = conv_grid(sizes, plan)
     if plan.form == "depthwise":
-        emit_depthwise(isa, (plan.tile_rows, plan.tile_columns), sizes, x, weights, epilogue, grid, begin, end)
+        blocks = (plan.tile_lines, plan.tile_rows, plan.tile_columns)
+        emit_depthwise(isa, blocks, sizes, x, weights, epilogue, grid, begin, end)
         return
     axes, run, run_stride = _segments(sizes, x.strides, plan.is_channels_first)
     if plan.form == "patches":

@@ -40,10 +40,10 @@ Masks = list[ir.Value | None]
 
 
 def emit_depthwise(
-    isa: Isa, blocks: tuple[int, int], sizes: ConvSizes, x: StridedBuffer, weights: PackedPanels, epilogue: Epilogue,
-    grid: Sequence[Size], begin: Size, end: Size,
+    isa: Isa, blocks: tuple[int, int, int], sizes: ConvSizes, x: StridedBuffer, weights: PackedPanels,
+    epilogue: Epilogue, grid: Sequence[Size], begin: Size, end: Size,
 ) -> None:  # fmt: skip
-    """Tiles are [n, line, pixel block, channel block], `blocks` the sizes of the last two.
+    """Tiles are [n, line block, pixel block, channel block], `blocks` the sizes of the last three.
 
     Weights are [taps][inputs of a group][channels], x's channels are consecutive.
     """
@@ -83,7 +83,7 @@ class _RowTaps:
 @dataclass(frozen=True)
 class _Tiles:
     isa: Isa
-    blocks: tuple[int, int]
+    blocks: tuple[int, int, int]
     sizes: ConvSizes
     x: StridedBuffer
     weights: PackedPanels
@@ -102,16 +102,25 @@ class _Tiles:
         return len(self.sizes.kernel) - 1
 
     def emit(self, place: Sequence[Size]) -> None:
-        batch, line_number, pixel_block, channel_block = place
-        outer = index.delinearize(line_number, self.sizes.output[:-1])
-        corner = [self._corner(d, at) for d, at in enumerate(outer)]
-        line = _Line(batch, outer, corner, [valid_taps(self.sizes, d, at) for d, at in enumerate(corner)])
-        pixel_count, channel_count = self.blocks
+        batch, line_block, pixel_block, channel_block = place
+        line_count, pixel_count, channel_count = self.blocks
         first = index.mul(pixel_block, pixel_count)
         stop = index.minimum(self.sizes.output[-1], index.add(first, pixel_count))
         start = index.mul(channel_block, channel_count)
         end = index.minimum(self.channels, index.add(start, channel_count))
-        self._pixels(line, first, stop, lambda body: self._each_channels(start, end, body))
+
+        def one(number: Size) -> None:
+            outer = index.delinearize(number, self.sizes.output[:-1])
+            corner = [self._corner(d, at) for d, at in enumerate(outer)]
+            line = _Line(batch, outer, corner, [valid_taps(self.sizes, d, at) for d, at in enumerate(corner)])
+            self._pixels(line, first, stop, lambda body: self._each_channels(start, end, body))
+
+        if line_count == 1:
+            one(line_block)
+            return
+        low = index.mul(line_block, line_count)
+        lines = index.product(self.sizes.output[:-1])
+        index.each(low, index.minimum(lines, index.add(low, line_count)), 1, one)
 
     @property
     def vecs(self) -> int:
@@ -175,7 +184,7 @@ class _Tiles:
         width, seen = sizes.output[d], sizes.input[d]
         if not isinstance(width, int) or not isinstance(seen, int) or sizes.kernel[d] > _UNROLLED_TAPS_MAX:
             return None
-        if width > self.blocks[0] or not width:
+        if width > self.blocks[1] or not width:
             return None
         height = index.ceil_div(width, index.ceil_div(width, _PIXELS))
         tiles = [(first, min(height, width - first)) for first in range(0, width, height)]
