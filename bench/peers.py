@@ -38,11 +38,26 @@ class NotHereError(Exception):
 
 def mlc_peer(workload: Workload, thread_count: int) -> Prepared:
     """mlc, from the artifact that the harness compiled before."""
-    import mlc
-
     artifact = artifact_path(workload)
     if not artifact.exists():
         raise NotHereError("mlc did not compile it")
+    return _loaded(workload, artifact, thread_count)
+
+
+def mlc_bf16_peer(workload: Workload, thread_count: int) -> Prepared:
+    """The same with factors of bf16, compiled here, since few runs ask for it."""
+    import mlc
+
+    artifact = artifact_path(workload).with_suffix(".bf16.mlc")
+    if not artifact.exists():
+        model = zoo_model(workload.main)
+        mlc.compile(model.path, symbols=model.symbols or None, precision="bf16").save(artifact)
+    return _loaded(workload, artifact, thread_count)
+
+
+def _loaded(workload: Workload, artifact: Path, thread_count: int) -> Prepared:
+    import mlc
+
     model = mlc.load(artifact, threads=thread_count)
     feed = _feed(workload)
     outputs = model(*feed)
@@ -220,6 +235,7 @@ def iree_module(workload: Workload) -> Path:
 
 PEERS: dict[str, Callable[[Workload, int], Prepared]] = {
     "mlc": mlc_peer,
+    "mlc_bf16": mlc_bf16_peer,
     "torch": torch_peer,
     "torch.compile": compiled_torch_peer,
     "onnxruntime": onnxruntime_peer,
