@@ -46,7 +46,7 @@ def dot_step(
     """`state` plus the pair at each row's pointer times the panel's pairs at `panel`, aligned to its registers."""
     lanes = isa.lanes("f32")
     vectors = [load_pairs(isa, offset_ptr(panel, 2 * v * lanes, _PAIR), 4 * lanes) for v in range(vecs)]
-    result = []
+    result: list[ir.Value] = []
     for r, pointer in enumerate(pointers):
         factor = load_factor(isa, pointer, is_single)
         result.extend(_dot(isa, factor, vector, state[r * vecs + v]) for v, vector in enumerate(vectors))
