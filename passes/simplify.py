@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mlc.dialects.build import attrs_of, definition_of, type_of
+from mlc.dialects.build import attrs_of, definition_of, operands_of, type_of
 from mlc.dialects.builder import OpBuilder, Value
 from mlir import ir
 
@@ -73,6 +73,24 @@ def _pad(op: ir.Operation) -> list[ir.Value] | None:
     return [op.operands[0]] if all(s == 0 for s in (*attrs["low"], *attrs["high"])) else None
 
 
+def _conv(op: ir.Operation) -> list[ir.Value] | None:
+    """Zeros put around the input before a convolution are its own padding."""
+    pad = producer(op.operands[0], "pad")
+    if pad is None:
+        return None
+    around, attrs, rank = attrs_of(pad), attrs_of(op), type_of(op.operands[0]).rank
+    spatial = slice(1, rank - 1) if attrs["layout"] == "nhwc" else slice(2, rank)
+    low, high = list(around["low"]), list(around["high"])
+    if around["mode"] != "constant" or around["value"] != 0 or not all(isinstance(n, int) for n in (*low, *high)):
+        return None
+    if any(low[d] or high[d] for d in range(rank) if d not in range(rank)[spatial]):
+        return None
+    attrs["pads_low"] = [a + b for a, b in zip(attrs["pads_low"], low[spatial], strict=True)]
+    attrs["pads_high"] = [a + b for a, b in zip(attrs["pads_high"], high[spatial], strict=True)]
+    _, *factors = (None if v is None else Value(v) for v in operands_of(op))
+    return [_builder(op).op("conv", Value(pad.operands[0]), *factors, **attrs).ir]
+
+
 def _matmul(op: ir.Operation) -> list[ir.Value] | None:
     """transpose of the last two dimensions of an operand is the product's own attribute."""
     attrs, operands, changed = attrs_of(op), [Value(v) for v in op.operands], False
@@ -104,8 +122,15 @@ def _broadcast(op: ir.Operation) -> list[ir.Value] | None:
 
 
 _RULES: dict[str, Callable[[ir.Operation], list[ir.Value] | None]] = {
-    "mlc.reshape": _reshape, "mlc.transpose": _transpose, "mlc.broadcast_to": _broadcast, "mlc.cast": _unchanged,
-    "mlc.slice": _slice, "mlc.concat": _concat, "mlc.pad": _pad, "mlc.matmul": _matmul,
+    "mlc.reshape": _reshape,
+    "mlc.transpose": _transpose,
+    "mlc.broadcast_to": _broadcast,
+    "mlc.cast": _unchanged,
+    "mlc.slice": _slice,
+    "mlc.concat": _concat,
+    "mlc.pad": _pad,
+    "mlc.matmul": _matmul,
+    "mlc.conv": _conv,
 }
 
 
@@ -130,4 +155,3 @@ class Simplify(Pass):
                         replace_op(operation, values)
                         changed = True
                 drop_dead(block)
-

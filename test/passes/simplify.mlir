@@ -48,3 +48,15 @@ func.func @broadcast(%x: tensor<4x8xf32>, %b: tensor<8xf32>) -> (tensor<4x8xf32>
   %3 = "mlc.neg"(%2) : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %1, %3 : tensor<4x8xf32>, tensor<4x8xf32>
 }
+
+// Zeros around the input of a convolution are its padding; around its channels they are not.
+// CHECK-LABEL: func.func @padded
+// CHECK: "mlc.conv"(%arg0, %{{.*}}) {{.*}}pads_high = array<i64: 2, 1>, pads_low = array<i64: 1, 0>
+// CHECK: "mlc.pad"
+func.func @padded(%x: tensor<1x3x8x8xf32>, %w: tensor<4x3x3x3xf32>, %v: tensor<4x5x3x3xf32>) -> (tensor<1x4x9x7xf32>, tensor<1x4x6x6xf32>) {
+  %0 = "mlc.pad"(%x) {high = [0, 0, 1, 1], low = [0, 0, 1, 0], mode = "constant", value = 0.000000e+00 : f64} : (tensor<1x3x8x8xf32>) -> tensor<1x3x10x9xf32>
+  %1 = "mlc.conv"(%0, %w) {dilations = array<i64: 1, 1>, groups = 1 : i64, layout = "nchw", pads_high = array<i64: 1, 0>, pads_low = array<i64: 0, 0>, strides = array<i64: 1, 1>, wide = false} : (tensor<1x3x10x9xf32>, tensor<4x3x3x3xf32>) -> tensor<1x4x9x7xf32>
+  %2 = "mlc.pad"(%x) {high = [0, 1, 0, 0], low = [0, 1, 0, 0], mode = "constant", value = 0.000000e+00 : f64} : (tensor<1x3x8x8xf32>) -> tensor<1x5x8x8xf32>
+  %3 = "mlc.conv"(%2, %v) {dilations = array<i64: 1, 1>, groups = 1 : i64, layout = "nchw", pads_high = array<i64: 0, 0>, pads_low = array<i64: 0, 0>, strides = array<i64: 1, 1>, wide = false} : (tensor<1x5x8x8xf32>, tensor<4x5x3x3xf32>) -> tensor<1x4x6x6xf32>
+  return %1, %3 : tensor<1x4x9x7xf32>, tensor<1x4x6x6xf32>
+}
