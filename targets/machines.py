@@ -9,6 +9,10 @@ from mlc.dialects.machine import Machine
 
 _V3 = ("avx2", "fma", "f16c", "bmi2")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
+_ZEN4 = (
+    *_V4, "avx512bf16", "avx512vnni", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512bitalg", "avx512vpopcntdq",
+    "gfni", "vaes", "vpclmulqdq",
+)  # fmt: skip
 _X86 = {"arch": "x86_64", "triple": "x86_64-linux-gnu"}
 _ARM = {"arch": "aarch64", "triple": "aarch64-linux-gnu", "registers": 32}
 
@@ -27,7 +31,7 @@ MACHINES: dict[str, Machine] = _rows(
         vector_bits=512,
         registers=32,
         l2_bytes=1 << 20,
-        features=(*_V4, "avx512bf16", "avx512vnni"),
+        features=_ZEN4,
         dot="vdpbf16ps",
         **_X86,
     ),
@@ -38,7 +42,7 @@ MACHINES: dict[str, Machine] = _rows(
         registers=32,
         l1_bytes=49152,
         l2_bytes=1 << 20,
-        features=(*_V4, "avx512bf16", "avx512vnni"),
+        features=_ZEN4,
         dot="vdpbf16ps",
         **_X86,
     ),
@@ -97,13 +101,17 @@ def find_machine(name: str) -> Machine:
 
 
 def host_machine() -> Machine:
-    """The most capable generic row that this processor can run. Raises ValueError where there is none."""
+    """This processor's row, or the most capable generic one that it can run. Raises ValueError where there is none."""
     arch = platform.machine()
+    facts = _host_facts()
+    flags = {flag.replace("_", "") for flag in facts.get("flags", facts.get("Features", "")).split()}
     if arch in ("aarch64", "arm64"):
-        return MACHINES["graviton3"] if "sve" in _host_flags() and "bf16" in _host_flags() else MACHINES["aarch64"]
+        return MACHINES["graviton3"] if {"sve", "bf16"} <= flags else MACHINES["aarch64"]
     if arch not in ("x86_64", "AMD64"):
         raise ValueError(f"mlc has no CPU target for {arch}; name one with --target")
-    flags = _host_flags()
+    is_amd, family = facts.get("vendor_id") == "AuthenticAMD", int(facts.get("cpu family", 0))
+    if is_amd and flags >= set(_ZEN4):
+        return MACHINES["zen5" if family >= 26 else "zen4"]
     if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
         return MACHINES["x86-64-v4"]
     if not flags or {"avx2", "fma"} <= flags:
@@ -111,12 +119,10 @@ def host_machine() -> Machine:
     raise ValueError("this processor lacks AVX2 and FMA, the least that mlc compiles x86-64 code for")
 
 
-def _host_flags() -> set[str]:
-    """Feature words of the processor, empty where the system does not list them."""
+def _host_facts() -> dict[str, str]:
+    """What Linux says of the first processor, empty elsewhere."""
     info = Path("/proc/cpuinfo")
     if not info.is_file():
-        return set()
-    for line in info.read_text().splitlines():
-        if line.lower().startswith(("flags", "features")):
-            return set(line.split(":", 1)[1].split())
-    return set()
+        return {}
+    first = info.read_text().split("\n\n", 1)[0]
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
