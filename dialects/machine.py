@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 from mlir import ir
@@ -42,6 +43,7 @@ class Machine:
     is_scalable: bool = False
     registers: int = 16
     l1_bytes: int = 32768
+    l1_ways: int = 8
     l2_bytes: int = 524288
     llc_bytes: int = 32 << 20
     features: tuple[str, ...] = ()
@@ -50,6 +52,14 @@ class Machine:
     def has_dot(self, dtype: str) -> bool:
         """Whether products of `dtype` are summed in f32 by pairs."""
         return bool(self.dot) and dtype == "bf16"
+
+    def rows_collide(self, stride_bytes: int) -> bool:
+        """Whether the rows of a register tile, so far apart, take all but two lines of a set of the first-level
+        cache: what streams past them then evicts lines that are still to be read."""
+        way = self.l1_bytes // self.l1_ways
+        sets = way // math.gcd(stride_bytes, way)
+        rows, _ = register_tile(self.registers, self.vector_bits)
+        return -(-rows // sets) > self.l1_ways - 2
 
     def panel_columns(self, dtype: str) -> int:
         """Columns of a packed panel, the width of the register tile; narrow types are computed in 32 bits."""

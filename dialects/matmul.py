@@ -80,7 +80,7 @@ def unpacked(panels: np.ndarray, columns: int) -> np.ndarray:
     return np.swapaxes(panels, -3, -2).reshape(*batch, depth, count * width)[..., :columns]
 
 
-@op("special")
+@op("special", is_internal=True)
 def pack_panels(b: N[*B, K, P], *, width: int, is_transposed: bool = False) -> N[*B, Q, K, C]:
     """[*B, K, P] (or its transpose) as panels of `width` columns: [*B, ceil(P / width), K, width], zeros at the end.
 
@@ -100,7 +100,24 @@ def _(b, *, width, is_transposed):
     return TensorType(b.dtype, (*b.shape[:-2], dims.ceildiv(columns, width), depth, width))
 
 
-@op("contract")
+@op("gather", is_internal=True)
+def pad_rows(x: T[*B, N], *, columns: int) -> T[*B, P]:
+    """`x` in rows of `columns` elements, of which those past x's own are not specified (zeros here).
+
+    Rows that are a power of two apart fall into one set of a cache, which holds fewer of them than a register tile
+    reads at once. Source: Lam, Rothberg and Wolf 1991, The cache performance and optimizations of blocked algorithms.
+    """
+    return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, columns - x.shape[-1])])
+
+
+@pad_rows.rule("infer")
+def _(x, *, columns):
+    if x.rank == 0 or not isinstance(x.shape[-1], int) or x.shape[-1] > columns:
+        raise ValueError(f"x is {x}, which has no rows that fit {columns} columns")
+    return TensorType(x.dtype, (*x.shape[:-1], columns))
+
+
+@op("contract", is_internal=True)
 def packed_matmul(a: N[*A, M, L], b: N[*B, Q, K, C], *, columns: int, transpose_a: bool = False) -> N[*A, M, P]:
     """`matmul` of a and what `pack_panels` made of a matrix of so many columns. Source: ONNX MatMul-13."""
     return matmul.reference(a, unpacked(b, columns), transpose_a=transpose_a)

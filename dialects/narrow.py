@@ -76,8 +76,8 @@ def _scale_code(x: Val) -> Val:
     """The nearest power of two, of two equally near the larger; what is none, or too large, is NaN."""
     bits = x.bitcast("u32")
     exponent = (bits + 0x400000).shift_right(_MANTISSA)
-    # Below the least normal f32 only 2^-127 is a power of the type; what lies between rounds up, as in ml_dtypes.
-    exponent = bits.le(0x400000).select(exponent.like(0), exponent)
+    # Below the least normal f32, whose exponent is 1, only 2^-127 is a power of the type.
+    exponent = bits.lt(0x600000).select(exponent.like(0), exponent)
     is_number = bits.ge(1) & bits.lt(_INFINITY) & exponent.lt(_SCALE_NAN)
     return is_number.select(exponent, exponent.like(_SCALE_NAN)).cast("u8")
 

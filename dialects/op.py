@@ -74,6 +74,7 @@ class OpDef:
     family: str
     torch: tuple[str, ...] = ()
     onnx: tuple[str, ...] = ()
+    is_internal: bool = False  # passes make it of other ops, whose test rows are its own
     rules: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     def rule(self, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -223,8 +224,9 @@ def _results(annotation: str) -> tuple[Pattern, ...]:
 
 
 def op(
-    kind: str = "pointwise", *, torch: str | tuple[str, ...] = (), onnx: str | tuple[str, ...] = ()
-) -> Callable[[Callable[..., Any]], OpDef]:
+    kind: str = "pointwise", *, torch: str | tuple[str, ...] = (), onnx: str | tuple[str, ...] = (),
+    is_internal: bool = False,
+) -> Callable[[Callable[..., Any]], OpDef]:  # fmt: skip
     """Declares the decorated function as the op of its name; `torch` and `onnx` name the ops it equals one to one."""
     assert kind in KINDS, kind
 
@@ -245,7 +247,7 @@ def op(
             name, kind, function, tuple(operands), tuple(attributes),
             _results(function.__annotations__["return"]), inspect.getdoc(function) or "",
             function.__module__.rsplit(".", 1)[-1],
-            (torch,) if isinstance(torch, str) else torch, (onnx,) if isinstance(onnx, str) else onnx,
+            (torch,) if isinstance(torch, str) else torch, (onnx,) if isinstance(onnx, str) else onnx, is_internal,
         )
         assert name not in OPS, f"op {name} is declared twice"
         OPS[name] = definition

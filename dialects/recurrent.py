@@ -204,7 +204,7 @@ def _narrow(results, dtype):
     return tuple(a.astype(dtype, copy=False) for a in results)
 
 
-@op("special")
+@op("special", is_internal=True)
 def lstm_steps(
     gates: F[T, B, D, G], r: F[D, G, H], h0: F[D, B, H], c0: F[D, B, H], *, direction: str
 ) -> tuple[F[T, D, B, H], F[D, B, H], F[D, B, H]]:
@@ -287,7 +287,7 @@ def _gru_step(r: np.ndarray, hidden_bias: np.ndarray, linear_before_reset: bool)
     return step
 
 
-@op("special")
+@op("special", is_internal=True)
 def gru_steps(
     gates: F[T, B, D, G], r: F[D, G, H], hidden_bias: F[D, H], h0: F[D, B, H], *, direction: str,
     linear_before_reset: bool,
@@ -400,7 +400,7 @@ def _rnn_step(r: np.ndarray, activation: str):
     return lambda d, gates, h: (_ACTIVATIONS[activation](gates + h @ r[d]),)
 
 
-@op("special")
+@op("special", is_internal=True)
 def rnn_steps(
     gates: F[T, B, D, G], r: F[D, G, H], h0: F[D, B, H], *, direction: str, activation: str
 ) -> tuple[F[T, D, B, H], F[D, B, H]]:

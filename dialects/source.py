@@ -64,7 +64,7 @@ def _(*, value, dtype):
     return TensorType(dtype, ())
 
 
-@op("view")
+@op("view", is_internal=True)
 def copy(x: T[*S]) -> T[*S]:
     """The same tensor in memory of its own. Source: ONNX Identity-21."""
     return x

@@ -17,6 +17,8 @@ from .build import attrs_of, definition_of, load_ops, type_of
 from .dims import Size
 
 VIEW_OPS = ("reshape", "transpose", "broadcast_to", "slice", "copy")
+# What keeps each element of its operand, perhaps at another place: a kernel writes the last result's memory directly.
+PLACING_OPS = ("reshape", "transpose", "copy", "pad_rows")
 
 
 @dataclass(frozen=True)
@@ -144,22 +146,33 @@ def _view_name(operation: ir.Operation) -> str | None:
     return definition.name if definition is not None and definition.name in VIEW_OPS else None
 
 
+def places(operation: ir.Operation) -> bool:
+    definition = definition_of(operation)
+    return definition is not None and definition.name in PLACING_OPS
+
+
+def before_placing(value: ir.Value) -> ir.Value:
+    """The value whose elements those are that PLACING_OPS bring to where `value` has them."""
+    while not isinstance(value.owner, ir.Block) and places(value.owner.operation):
+        value = value.owner.operation.operands[0]
+    return value
+
+
 def strides_before(value: ir.Value, last: ir.Value) -> Strided | None:
-    """Where `value`'s elements lie in the contiguous buffer of `last`, reached from it by reshapes and transposes
-    only.
+    """Where `value`'s elements lie in the contiguous buffer of `last`, reached from it by PLACING_OPS only.
 
     No stride is 0: a dimension of one element may be the one that lanes, masked, are written along.
     """
     if value == last:
         return contiguous(type_of(last).shape)
     uses = [u.owner.operation for u in value.uses]
-    if len(uses) != 1 or _view_name(uses[0]) not in ("reshape", "transpose", "copy"):
+    if len(uses) != 1 or not places(uses[0]):
         return None
     operation = uses[0]
     after = strides_before(operation.results[0], last)
     if after is None:
         return None
-    if operation.name == "mlc.copy":
+    if operation.name in ("mlc.copy", "mlc.pad_rows"):
         return after
     if operation.name == "mlc.transpose":
         perm = attrs_of(operation)["perm"]

@@ -53,7 +53,7 @@ def _odd_lines(elements: int) -> int:
     return (-(-elements // _LINE_ELEMENTS) | 1) * _LINE_ELEMENTS
 
 
-@op("special")
+@op("special", is_internal=True)
 def scratch(*, shape: Dims, dtype: DType) -> T:
     """Memory that a kernel may write while it runs: holds nothing before and after. Source: mlc."""
     return np.zeros(shape, DTYPES[dtype].numpy)
@@ -74,7 +74,7 @@ def _(k, tile, ins, outs, *, shape, dtype):
     """Nothing to compute."""
 
 
-@op("contract")
+@op("contract", is_internal=True)
 def conv_winograd(
     x: F[N, *S, C],
     w: F[O, C, H, W],

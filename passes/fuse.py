@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from mlc.dialects.build import attrs_of, definition_of, type_of
 from mlc.dialects.builder import OpBuilder, Value
 from mlc.dialects.dims import Size
-from mlc.dialects.views import VIEW_OPS, strided_through, strides_before
+from mlc.dialects.views import VIEW_OPS, places, strided_through, strides_before
 from mlc.dialects.weights import store_of
 from mlir import ir
 
@@ -23,6 +23,8 @@ from .rewriting import body_of, functions, mlc_ops, users_of
 
 # Data movement that costs a few instructions an element: may be computed where it is read, once.
 _LIGHT_GATHERS = ("gather", "gather_elements", "flip", "pad")
+# Read each element once, by asking for it at an index.
+_EACH_ONCE = ("concat", "pad", "pad_rows", "flip")
 
 
 # A first convolution reads images as they come; more channels are worth a transpose to bring them together.
@@ -120,7 +122,8 @@ def kind_alone(operation: ir.Operation) -> str:
         return "special"
     if is_row_op(operation):
         return "row"
-    return "pointwise" if has_emit(operation) or is_view(operation) or definition.kind == "source" else "window"
+    is_plain = has_emit(operation) or is_view(operation) or places(operation) or definition.kind == "source"
+    return "pointwise" if is_plain else "window"
 
 
 class Fuser:
@@ -227,7 +230,7 @@ class Fuser:
                 if user in seen or user not in group:
                     continue
                 seen.add(user)
-                if is_view(user):
+                if is_view(user) or places(user):
                     found = strides_before(value, group.root.results[0])
                     # Lanes that lie apart in the result would be stored one by one: a transposing copy is faster.
                     if found is None or (found.strides and found.strides[-1] != 1 and shape[-1] != 1):
@@ -246,7 +249,7 @@ class Fuser:
             return False
         for member in group.members:
             value = member.results[0]
-            if is_view(member) and strides_before(member.operands[0], group.root.results[0]) is not None:
+            if places(member) and strides_before(member.operands[0], group.root.results[0]) is not None:
                 continue
             if definition_of(member).kind == "source":
                 continue
@@ -264,11 +267,11 @@ class Fuser:
         if is_view(operation) or not (is_expensive(operation) or self._is_light(operation)):
             return True
         shape, wanted = type_of(operation.results[0]), type_of(user.results[0])
-        return shape.elements == wanted.elements or is_row_op(user) or follows_reduction(operation)
+        return shape.elements == wanted.elements or places(user) or is_row_op(user) or follows_reduction(operation)
 
     def _is_single_reader(self, user: ir.Operation, operation: ir.Operation) -> bool:
         definition = definition_of(user)
-        if definition.name in ("concat", "pad", "flip") or definition.kind == "reduce" or is_row_composite(user):
+        if definition.kind == "reduce" or is_row_composite(user) or definition.name in _EACH_ONCE:
             return True
         if definition.name in ("gather", "gather_elements"):  # indices are read at the result's own index
             return operation.results[0] != user.operands[0] and not is_expensive(operation)

@@ -16,6 +16,7 @@ GRAPH = [
 KERNELS = [
     "winograd",              # convolutions of 3x3 in fewer multiplications
     "pack-operands",         # products of two tensors of the run: the second in panels
+    "pad-rows",              # after pack-operands: of all products that are left
     "fuse{max-ops=64}",
     "expand-composites",     # inside kernels: softmax to max, sub, exp, sum, div
     "pack-weights",

@@ -14,7 +14,7 @@ _ZEN4 = (
     "gfni", "vaes", "vpclmulqdq",
 )  # fmt: skip
 _X86 = {"arch": "x86_64", "triple": "x86_64-linux-gnu"}
-_ARM = {"arch": "aarch64", "triple": "aarch64-linux-gnu", "registers": 32}
+_ARM = {"arch": "aarch64", "triple": "aarch64-linux-gnu", "registers": 32, "l1_bytes": 65536, "l1_ways": 4}
 
 
 def _rows(*machines: Machine) -> dict[str, Machine]:
@@ -41,6 +41,7 @@ MACHINES: dict[str, Machine] = _rows(
         vector_bits=512,
         registers=32,
         l1_bytes=49152,
+        l1_ways=12,
         l2_bytes=1 << 20,
         features=_ZEN4,
         dot="vdpbf16ps",
@@ -49,16 +50,13 @@ MACHINES: dict[str, Machine] = _rows(
     Machine(
         "skylake-avx512", cpu="skylake-avx512", vector_bits=512, registers=32, l2_bytes=1 << 20, features=_V4, **_X86
     ),
-    Machine("aarch64", cpu="generic", vector_bits=128, l1_bytes=65536, features=("neon",), **_ARM),
-    Machine(
-        "graviton2", cpu="neoverse-n1", vector_bits=128, l1_bytes=65536, l2_bytes=1 << 20, features=("neon",), **_ARM
-    ),
+    Machine("aarch64", cpu="generic", vector_bits=128, features=("neon",), **_ARM),
+    Machine("graviton2", cpu="neoverse-n1", vector_bits=128, l2_bytes=1 << 20, features=("neon",), **_ARM),
     Machine(
         "graviton3",
         cpu="neoverse-v1",
         vector_bits=256,
         is_scalable=True,
-        l1_bytes=65536,
         l2_bytes=1 << 20,
         features=("neon", "sve", "bf16", "i8mm"),
         dot="bfdot",
@@ -69,7 +67,6 @@ MACHINES: dict[str, Machine] = _rows(
         cpu="neoverse-v2",
         vector_bits=128,
         is_scalable=True,
-        l1_bytes=65536,
         l2_bytes=2 << 20,
         features=("neon", "sve", "sve2", "bf16", "i8mm"),
         dot="bfdot",
@@ -81,7 +78,6 @@ MACHINES: dict[str, Machine] = _rows(
             cpu="generic",
             vector_bits=bits,
             is_scalable=True,
-            l1_bytes=65536,
             l2_bytes=1 << 20,
             features=("neon", "sve"),
             **_ARM,

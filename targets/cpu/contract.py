@@ -11,7 +11,7 @@ from mlc.dialects.attention import NO_BOUND, band_of
 from mlc.dialects.build import attrs_of, definition_of, operands_of, type_of
 from mlc.dialects.dims import Size
 from mlc.dialects.val import Val
-from mlc.dialects.views import contiguous, strides_before
+from mlc.dialects.views import Strided, before_placing, strides_before
 from mlir import ir
 
 from .attention import AttentionMask, AttentionSizes, Band, emit_attention, plan_attention
@@ -68,9 +68,7 @@ def epilogue_space(k: Kernel, body: KernelBody, hero: ir.Operation, may_merge: b
     hero."""
     root, buffer = body.results[0], body.buffers[0]
     k.buffers.pop(root, None)
-    stored = root
-    while stored != hero.results[0] and stored.owner.operation.name in ("mlc.reshape", "mlc.transpose", "mlc.copy"):
-        stored = stored.owner.operation.operands[0]
+    stored = before_placing(root)
     view = strides_before(stored, root)
     if view is None:
         raise EmitError(f"{hero.name}: the result cannot be written in place ({hero.location})")
@@ -83,10 +81,17 @@ def epilogue_space(k: Kernel, body: KernelBody, hero: ir.Operation, may_merge: b
         shape = type_of(stored).shape
         merged = {stored: (dims.product(shape[:-1]), shape[-1])}
     flat = merged.get(stored, ())
-    if len(flat) != 2 or view != contiguous(type_of(stored).shape):
+    if len(flat) != 2 or not _is_rows(view, type_of(stored).shape):
         return EpilogueSpace(stored, Buffer(buffer.pointer, buffer.dtype, view), False)
     k.shape_of.update(merged)
-    return EpilogueSpace(stored, Buffer(buffer.pointer, buffer.dtype, contiguous(flat)), True)
+    rows = Strided(view.offset, view.strides[-2:])
+    return EpilogueSpace(stored, Buffer(buffer.pointer, buffer.dtype, rows), True)
+
+
+def _is_rows(view: Strided, shape: Sequence[Size]) -> bool:
+    """Whether the leading dimensions are one dimension in memory."""
+    pairs = zip(view.strides[:-2], view.strides[1:-1], shape[1:-1], strict=True)
+    return view.strides[-1] == 1 and all(outer == inner * size for outer, inner, size in pairs)
 
 
 def _comes_after(op: ir.Operation, hero: ir.Operation, stored: ir.Value) -> bool:

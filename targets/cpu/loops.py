@@ -6,14 +6,14 @@ expression.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlc.dialects import dims
 from mlc.dialects.build import attrs_of, definition_of, type_of
 from mlc.dialects.dims import Size
 from mlc.dialects.val import Val
-from mlc.dialects.views import contiguous
+from mlc.dialects.views import Strided, contiguous
 from mlir import ir
 from mlir.dialects import arith, vector
 
@@ -157,12 +157,12 @@ def emit_pointwise(k: Kernel, body: KernelBody, begin: ir.Value, end: ir.Value) 
     root, buffer = body.results[0], body.buffers[0]
     del k.buffers[root]
     values = [*k.buffers, root]
-    root = before_reshapes(root)
     merged = coalesced_shapes(body)
     k.shape_of.update(merged)
+    root, view = _stored(root, merged)
     shape = merged.get(root, type_of(root).shape)
     domain = domain_of(shape)
-    target = streamed(k, Buffer(buffer.pointer, buffer.dtype, contiguous(shape)), values, shape)
+    target = streamed(k, Buffer(buffer.pointer, buffer.dtype, view), values, shape)
 
     def emit(target: Buffer) -> None:
         def element(index: list[Ix]) -> None:
@@ -174,6 +174,14 @@ def emit_pointwise(k: Kernel, body: KernelBody, begin: ir.Value, end: ir.Value) 
 
     emit_streamed(k, target, emit, AHEAD_BYTES if any(map(is_expensive, body.operations)) else 0)
     return domain.tiles
+
+
+def _stored(root: ir.Value, merged: Mapping[ir.Value, tuple[Size, ...]]) -> tuple[ir.Value, Strided]:
+    """The value that the loop computes and where in the result its elements lie."""
+    if root.owner.operation.name == "mlc.pad_rows":
+        return root.owner.operation.operands[0], contiguous(type_of(root).shape)
+    value = before_reshapes(root)
+    return value, contiguous(merged.get(value, type_of(value).shape))
 
 
 def before_reshapes(root: ir.Value) -> ir.Value:

@@ -92,9 +92,10 @@ class Block:
 
 
 _TILES_PER_THREAD = 4  # so that a late thread costs a quarter of its share
-# Measured on Zen 3, 2026-11: packed panels run at 92 to 97% of peak uncut up to k = 1536; at 3072 A's rows no longer
-# stay in the second-level cache (70 to 79% uncut), while slices of 512 over a block of sums keep them there (84%).
-_UNCUT_K_MAX = 1536
+# Bytes of the second-level cache a step of k. Measured on Zen 3 with 512 KiB, 2026-11: packed panels run at 92 to 97%
+# of the peak uncut up to k = 1536; at 3072 A's rows no longer stay in the cache (70 to 79% uncut), while slices of 512
+# over a block of sums keep them there (84%). On Zen 4 with 1 MiB, 2026-12, 3072 is 3% faster uncut.
+_L2_BYTES_A_K = 341
 _DEPTH = 512
 _TILE_ROWS_MAX = 102
 # A product of few rows waits for B from memory. Zen 3 reads two streams a tenth faster than one, and four a fifth; any
@@ -113,7 +114,7 @@ def plan_matmul(
     columns = isa.panel_columns(total)
     known_k = sizes.k if isinstance(sizes.k, int) else 1 << 30
     few_rows = isinstance(sizes.m, int) and sizes.m <= 2 * rows
-    uncut_max = (known_k if few_rows else _UNCUT_K_MAX) if b_is_packed else stack_depth(isa, total)
+    uncut_max = (known_k if few_rows else isa.l2_bytes // _L2_BYTES_A_K) if b_is_packed else stack_depth(isa, total)
     depth = None if known_k <= uncut_max else min(_DEPTH, uncut_max)
     kept_rows = isa.l2_bytes // 2 // (max(1, min(known_k, depth or known_k)) * element_bytes)
     tile_rows = max(4 * rows, min(_TILE_ROWS_MAX, kept_rows) // rows * rows)

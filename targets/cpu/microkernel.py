@@ -167,9 +167,31 @@ def sum_slices(
     """
     totals = _Totals(isa, dtype, _totals_array(isa, dtype))
     zeros = [zero_vector(isa, dtype) for _ in state]
-    totals.store(state)
-    index.each(*steps, lambda i: totals.add(body(i, zeros)))
+    start, stop, step = steps
+    begins_at_zero = all(map(_is_zero, state))
+    if not begins_at_zero:
+        totals.store(state)
+
+    def one(i: ir.Value) -> None:
+        sums = body(i, zeros)
+        if begins_at_zero:
+            types = [value.type for value in sums]
+            sums = index.choose_all(index.less(start, i), types, lambda: totals.plus(sums), lambda: sums)
+        else:
+            sums = totals.plus(sums)
+        totals.store(sums)
+
+    index.each(start, stop, step, one)
     return totals.load(len(state))
+
+
+def _is_zero(value: ir.Value) -> bool:
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
+        return False
+    number = owner.operation.attributes["value"]
+    is_splat = isinstance(number, ir.DenseElementsAttr) and number.is_splat
+    return is_splat and ir.FloatAttr(number.get_splat_value()).value == 0
 
 
 @dataclass(frozen=True)
@@ -200,9 +222,9 @@ class _Totals:
         places = [self._at(number) for number in range(count)]
         return [llvm.LoadOp(type_, at, alignment=self._alignment, volatile_=True).result for at in places]
 
-    def add(self, sums: Sequence[ir.Value]) -> None:
+    def plus(self, sums: Sequence[ir.Value]) -> list[ir.Value]:
         pairs = zip(self.load(len(sums)), sums, strict=True)
-        self.store([(Val(a, self.dtype) + Val(b, self.dtype)).value for a, b in pairs])
+        return [(Val(a, self.dtype) + Val(b, self.dtype)).value for a, b in pairs]
 
 
 def _totals_array(isa: Isa, dtype: str) -> ir.Value:

@@ -14,7 +14,7 @@ from mlc.dialects.build import attrs_of, definition_of, type_of
 from mlc.dialects.dims import Size
 from mlc.dialects.types import DTYPES
 from mlc.dialects.val import Val
-from mlc.dialects.views import Strided, contiguous, strides_before
+from mlc.dialects.views import Strided, before_placing, contiguous, strides_before
 from mlir import ir
 from mlir.dialects import arith, vector
 
@@ -280,7 +280,7 @@ _DYNAMIC = -(2**63)
 def _row_target(k: Kernel, body: KernelBody) -> tuple[ir.Value, Buffer]:
     """The value that is stored and its memory, trailing views taken off."""
     root, buffer = body.results[0], body.buffers[0]
-    inside = _before_trailing_views(root)
+    inside = before_placing(root)
     view = strides_before(inside, root)
     if view is None:
         raise EmitError(
@@ -315,10 +315,3 @@ def _store_row(
         emit_lanes(k, 0, k.size(sizes[0]), element, vectors=vectors)
 
     nest(space.columns, list(outer))
-
-
-def _before_trailing_views(root: ir.Value) -> ir.Value:
-    value = root
-    while value.owner.operation.name in ("mlc.reshape", "mlc.transpose", "mlc.copy"):
-        value = value.owner.operation.operands[0]
-    return value

@@ -26,13 +26,15 @@ def halves() -> Maker:
     return lambda rng, shape, dtype: np.resize(bits.view(np.float16), shape).astype(DTYPES[dtype].numpy)
 
 
-def edges() -> Maker:
+def edges(narrow: str) -> Maker:
     """f32 about every step of an exponent, where rounding turns: ties, their neighbours, denormals, the largest."""
     exponents = np.arange(256, dtype=np.uint32)[:, None] << 23
     ends = [0, 1, 2, 0x7FFFF, 0x80000, 0x80001, 0xFFFFF, 0x100000, 0x100001, 0x17FFFF, 0x180000, 0x180001, 0x1FFFFF]
     ends += [0x200000, 0x200001, 0x2FFFFF, 0x300000, 0x300001, 0x3FFFFF, 0x400000, 0x400001, 0x5FFFFF, 0x600000]
     ends += [0x600001, 0x6FFFFF, 0x700000, 0x700001, 0x77FFFF, 0x780000, 0x780001, 0x7FFFFF]
     positive = (exponents | np.asarray(ends, np.uint32)).reshape(-1)
+    if narrow == "f8e8m0fnu":  # numbers just above its least power, which ml_dtypes before 0.7 rounded up
+        positive = positive[(positive <= 0x400000) | (positive >= 0x600000)]
     bits = np.concatenate([positive, positive | np.uint32(1 << 31)])
     return lambda rng, shape, dtype: np.resize(bits.view(np.float32), shape)
 
@@ -47,7 +49,7 @@ CASES = [
     *(Case("cast", [(256,)], [narrow], {"dtype": to}, make={0: codes()}, oracle=None)
       for narrow in INTEGERS for to in ("f32", "i8", "i64", "bool")),
     *(Case("cast", [(1 << 16,)], ["f16"], {"dtype": narrow}, make={0: halves()}, oracle=None) for narrow in FLOATS),
-    *(Case("cast", [(256 * 62,)], ["f32"], {"dtype": narrow}, make={0: edges()}, oracle=None) for narrow in FLOATS),
+    *(Case("cast", [(256 * 62,)], ["f32"], {"dtype": narrow}, make={0: edges(narrow)}, oracle=None) for narrow in FLOATS),
     *(Case("cast", [(300,)], ["i32", "i8", "u8", "f32"], {"dtype": narrow}, make={0: whole(-150, 150)}, oracle=None)
       for narrow in INTEGERS),
     *(Case("bitcast", [(256,)], ["u8"], {"dtype": narrow}, make={0: codes()}, oracle=None) for narrow in FLOATS[:4]),
