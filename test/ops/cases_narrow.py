@@ -8,6 +8,7 @@ from mlc.dialects.types import DTYPES
 
 FLOATS = ("f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f4e2m1fn", "f8e8m0fnu")
 INTEGERS = ("i4", "u4", "i2", "u2")
+RANGES = {"i4": (-8, 8), "u4": (0, 16), "i2": (-2, 2), "u2": (0, 4)}
 
 
 def codes() -> Maker:
@@ -49,8 +50,12 @@ CASES = [
     *(Case("cast", [(256,)], [narrow], {"dtype": to}, make={0: codes()}, oracle=None)
       for narrow in INTEGERS for to in ("f32", "i8", "i64", "bool")),
     *(Case("cast", [(1 << 16,)], ["f16"], {"dtype": narrow}, make={0: halves()}, oracle=None) for narrow in FLOATS),
-    *(Case("cast", [(256 * 62,)], ["f32"], {"dtype": narrow}, make={0: edges(narrow)}, oracle=None) for narrow in FLOATS),
-    *(Case("cast", [(300,)], ["i32", "i8", "u8", "f32"], {"dtype": narrow}, make={0: whole(-150, 150)}, oracle=None)
+    *(Case("cast", [(256 * 62,)], ["f32"], {"dtype": narrow}, make={0: edges(narrow)}, oracle=None)
+      for narrow in FLOATS),
+    *(Case("cast", [(300,)], ["i32", "i8", "u8"], {"dtype": narrow}, make={0: whole(-150, 150)}, oracle=None)
+      for narrow in INTEGERS),
+    # Of a float outside the type's range nothing is said.
+    *(Case("cast", [(300,)], ["f32"], {"dtype": narrow}, make={0: whole(*RANGES[narrow])}, oracle=None)
       for narrow in INTEGERS),
     *(Case("bitcast", [(256,)], ["u8"], {"dtype": narrow}, make={0: codes()}, oracle=None) for narrow in FLOATS[:4]),
     *(Case("transpose", [(5, 51)], [narrow], {"perm": [1, 0]}, make={0: codes()}, oracle=None)
