@@ -91,8 +91,8 @@ class Block:
     following: tuple[Size, Size] | None = None
 
 
-# So that a late thread costs an eighth of its share: with 8 two threads of Zen 4 run at 93 to 95% of the peak, with 4 at
-# 76 to 95%.
+# So that a late thread costs an eighth of its share: two threads of Zen 4 run at 93 to 95% of the peak, with 4 tiles
+# each at 76 to 95%.
 _TILES_PER_THREAD = 8
 # Bytes of the second-level cache a step of k. Measured on Zen 3 with 512 KiB, 2026-11: packed panels run at 92 to 97%
 # of the peak uncut up to k = 1536; at 3072 A's rows no longer stay in the cache (70 to 79% uncut), while slices of 512
@@ -300,7 +300,7 @@ class _Product:
         if panel.next_ptr is None:
             return panel
         each = 2 if panel.is_paired else 1  # of k, in a step
-        stride = -(-each * self.columns // (self.plan.tile_rows // rows))
+        stride = index.ceil_div(each * self.columns, index.ceil_div(self.plan.tile_rows, rows))
         offset = index.mul(index.floor_div(first, rows), index.mul(index.floor_div(k_count, each), stride))
         return replace(panel, next_ptr=offset_ptr(panel.next_ptr, offset, panel.dtype), next_stride=stride)
 
