@@ -49,6 +49,11 @@ class Machine:
     features: tuple[str, ...] = ()
     dot: str = ""
 
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and vectors of the register tile."""
+        return register_tile(self.registers, self.vector_bits)
+
     def has_dot(self, dtype: str) -> bool:
         """Whether products of `dtype` are summed in f32 by pairs."""
         return bool(self.dot) and dtype == "bf16"
@@ -58,12 +63,11 @@ class Machine:
         cache: what streams past them then evicts lines that are still to be read."""
         way = self.l1_bytes // self.l1_ways
         sets = way // math.gcd(stride_bytes, way)
-        rows, _ = register_tile(self.registers, self.vector_bits)
-        return -(-rows // sets) > self.l1_ways - 2
+        return -(-self.tile[0] // sets) > self.l1_ways - 2
 
     def panel_columns(self, dtype: str) -> int:
         """Columns of a packed panel, the width of the register tile; narrow types are computed in 32 bits."""
-        return register_tile(self.registers, self.vector_bits)[1] * (self.vector_bits // max(DTYPES[dtype].bits, 32))
+        return self.tile[1] * (self.vector_bits // max(DTYPES[dtype].bits, 32))
 
     def attach(self, module: ir.Module) -> None:
         """Writes the facts to `module`."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mlc.loader import load
+from mlc.targets.machines import find_machine
 from mlc.tools import driver
 from mlc.tools.emitting import tuning
 from onnx import TensorProto, helper
@@ -54,7 +55,7 @@ def test_a_schedule_of_the_file_is_what_is_emitted(tmp_path: Path) -> None:
     plain = driver.compile(_model(), tune=driver.Tuning(60, file)).targets[0].code
     rows = json.loads(file.read_text())
     for row in rows.values():
-        row["schedule"] = {"tile_rows": 12, "tile_columns": 32}
+        row["schedule"] = {"tile_rows": find_machine("host").tile[0] * 2, "tile_columns": 96}
     file.write_text(json.dumps(rows))
     tune = driver.Tuning(0, file)
     other = driver.compile(_model(), tune=tune).targets[0].code

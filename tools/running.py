@@ -114,6 +114,7 @@ def profile_rows(model: Model, given: Feeds) -> list[dict[str, Any]]:
     """Kernels by time, with hero and the user's source lines; of several runs each one's shortest time."""
     runs = [model.profile_flat([given[i.name] for i in model.inputs]) for _ in range(_PROFILED_RUNS)]
     fastest = {row.kernel_index: row for run in runs for row in sorted(run, key=lambda row: -row.time_ns)}
+    rows = sorted(fastest.values(), key=lambda row: -row.time_ns)
     total = sum(r.time_ns for r in rows) or 1
     kernels = model.info.get("kernels", [])
     out = []

@@ -165,7 +165,12 @@ def emit_matmul(
 
     `a` and a strided `b` have strides [*batch, row, column], any of them; batch strides of 0 broadcast. The
     epilogue's index is [*batch, row, column].
+
+    Raises: ValueError for a plan (a tuned one) whose blocks are no whole register tiles.
     """
+    rows, columns = isa.tile[0], isa.panel_columns(sum_dtype(a.dtype))
+    if plan.tile_rows % rows or plan.tile_columns % columns:
+        raise ValueError(f"blocks of {plan.tile_rows} x {plan.tile_columns} are not in tiles of {rows} x {columns}")
     grid = matmul_grid(sizes, plan)
     product = _Product(isa, plan, sizes, a, b, epilogue)
     index.each(begin, end, 1, lambda tile: product.emit_tile(index.delinearize(tile, grid)))
