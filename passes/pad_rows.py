@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlc.dialects import dims
 from mlc.dialects.build import attrs_of, definition_of, type_of
 from mlc.dialects.builder import OpBuilder, Value
 from mlc.dialects.machine import Machine
@@ -53,18 +54,28 @@ def _base_of(value: ir.Value) -> ir.Value:
 
 def _rows_of(operation: ir.Operation) -> _Rows | None:
     """What the op's register tiles read rows of, or None where rows are not the base's own."""
-    if operation.name not in ("mlc.matmul", "mlc.packed_matmul") or attrs_of(operation)["transpose_a"]:
+    step = _row_step(operation)
+    if step is None:
         return None
     value = operation.operands[0]
     base = _base_of(value)
     found = strided_through(value, lambda v: v == base)
-    shape, columns = type_of(base).shape, type_of(operation.results[0]).shape[-1]
-    rows = type_of(value).shape[-2]
+    shape, result = type_of(base).shape, type_of(operation.results[0]).shape
+    columns, rows = result[-1], dims.product(result[:-1])
     if found is None or len(shape) < 2 or not isinstance(shape[-1], int) or not isinstance(columns, int):
         return None
     if found[1].strides[-2:] != (shape[-1], 1) or (isinstance(rows, int) and rows < _ROWS_MIN):
         return None
-    return _Rows(base, shape[-1], columns)
+    return _Rows(base, shape[-1] * step, columns)
+
+
+def _row_step(operation: ir.Operation) -> int | None:
+    """Rows from one that a register tile reads to the next; None for ops that read no rows."""
+    if operation.name in ("mlc.matmul", "mlc.packed_matmul"):
+        return None if attrs_of(operation)["transpose_a"] else 1
+    if operation.name == "mlc.conv" and is_tiled(operation) and attrs_of(operation)["groups"] == 1:
+        return attrs_of(operation)["strides"][-1]
+    return None
 
 
 def _is_written_in_place(base: ir.Value) -> bool:
@@ -97,12 +108,10 @@ class PadRows(Pass):
 
     def run(self, module: ir.Module) -> None:
         machine = Machine.of(module)
-        done: set[ir.Value] = set()
-        for operation in mlc_ops(body_of(functions(module)["forward"])):
-            rows = _rows_of(operation)
-            if rows is None or rows.base in done:
+        for operation in list(mlc_ops(body_of(functions(module)["forward"]))):
+            rows = _rows_of(operation)  # of a base moved apart before, they are apart
+            if rows is None:
                 continue
-            done.add(rows.base)
             element_bytes = DTYPES[type_of(rows.base).dtype].bytes
             if machine.rows_collide(rows.stride * element_bytes) and _pays(rows):
                 _move_apart(rows.base, _LINE_BYTES // element_bytes)

@@ -124,8 +124,10 @@ class _Tiles:
 
     @property
     def vecs(self) -> int:
-        """Registers of channels in a register tile: what leaves room for its inputs and a line's weights."""
-        return 1 if self.isa.register_count < 32 else 2
+        """Registers of channels in a register tile: what leaves room for its inputs and a line's weights, and has no
+        register without channels."""
+        is_odd = self.channels % (2 * self.isa.lanes(self.total)) != 0
+        return 1 if self.isa.register_count < 32 or is_odd else 2
 
     def _each_channels(self, start: Size, end: Size, body: Callable[[Size, Masks], None]) -> None:
         """`body(channel, masks)` for each group of channels that a register tile takes."""
