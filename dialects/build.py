@@ -248,3 +248,19 @@ def symbol_ranges(module: ir.Module) -> dict[str, tuple[int, int]]:
     if "mlc.symbols" not in attributes:
         return {}
     return {n.name: tuple(ir.DenseI64ArrayAttr(n.attr)) for n in ir.DictAttr(attributes["mlc.symbols"])}
+
+
+def sizes_from_data(module: ir.Module) -> dict[str, dims.Size]:
+    """Symbols that `mlc.read_size` gives values while the model runs, each with its greatest value, in program
+    order."""
+    found: dict[str, dims.Size] = {}
+
+    def note(operation: ir.Operation) -> ir.WalkResult:
+        if operation.name == "mlc.read_size":
+            attrs = attrs_of(operation)
+            if attrs["size"] != attrs["bound"]:
+                found[str(attrs["size"])] = dims.most(attrs["bound"], found)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(note)
+    return found

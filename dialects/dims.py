@@ -340,6 +340,37 @@ def bounds(size: Size, ranges: Ranges) -> tuple[int, int]:
     return max(low, -INFINITY), min(high, INFINITY)
 
 
+def most(size: Size, highest: Mapping[str, Size]) -> Size:
+    """An expression that `size` never exceeds, free of the symbols of `highest`, each of which is at most its entry."""
+    if not any(name in highest for name in symbols(size)):
+        return size
+    total: Size = 0
+    for atoms, coefficient in _terms(size):
+        value: Size = coefficient
+        for atom in atoms:
+            # What is taken away may be nothing: sizes and their parts are never negative.
+            value = value * _most_atom(atom, highest) if coefficient > 0 else value * _kept_atom(atom, highest)
+        total = total + value
+    return total
+
+
+def _most_atom(atom: Atom, highest: Mapping[str, Size]) -> Size:
+    if atom.kind == "sym":
+        return highest.get(atom.args[0], symbol(atom.args[0]))
+    a, b = atom.args
+    if atom.kind in ("max", "min"):
+        return _APPLY[atom.kind](most(a, highest), most(b, highest))
+    divides = any(name in highest for name in symbols(b))
+    if atom.kind == "//":
+        return most(a, highest) if divides else floordiv(most(a, highest), b)
+    return most(b - 1, highest) if divides or a != most(a, highest) else Dim({(atom,): 1})
+
+
+def _kept_atom(atom: Atom, highest: Mapping[str, Size]) -> Size:
+    size = Dim({(atom,): 1})
+    return 0 if any(name in highest for name in symbols(size)) else size
+
+
 def is_positive(size: Size, ranges: Ranges) -> bool:
     return bounds(size, ranges)[0] > 0
 

@@ -9,7 +9,7 @@ import numpy as np
 from mlir import ir
 
 from . import dims
-from .build import attrs_of, definition_of, operands_of, type_of
+from .build import attrs_of, definition_of, operands_of, sizes_from_data, type_of
 from .types import DTYPES
 from .weights import store_of
 
@@ -58,6 +58,16 @@ def run_op(
     return out
 
 
+def _bind_size(operation: ir.Operation, value: int, symbols: dict[str, int]) -> None:
+    """What `mlc.read_size` does beside its result. Raises ValueError for a value that it refuses."""
+    attrs = attrs_of(operation)
+    is_known, most = attrs["size"] == attrs["bound"], dims.evaluate(attrs["bound"], symbols)
+    if value != most if is_known else not 0 <= value <= most:
+        raise ValueError(f"the size {attrs['size']} is {value}, expected {'' if is_known else '0..'}{most}")
+    if not is_known:
+        symbols[str(attrs["size"])] = value
+
+
 def run_function(module: ir.Module, inputs: Sequence[np.ndarray], name: str = "forward") -> list[np.ndarray]:
     """Runs function `name` of an L0 or L1 module. Raises ValueError for shapes that no symbol values explain."""
     functions = {
@@ -69,11 +79,12 @@ def run_function(module: ir.Module, inputs: Sequence[np.ndarray], name: str = "f
     block = main.regions[0].blocks[0]
     declared = [type_of(a).shape for a in block.arguments]
     symbols = solve_symbols(declared, [np.shape(x) for x in inputs])
+    symbols |= {name: dims.evaluate(most, symbols) for name, most in sizes_from_data(module).items()}
     return _run_block(block, [np.asarray(x) for x in inputs], symbols, module, functions)
 
 
 def _run_block(
-    block: ir.Block, inputs: list, symbols: Mapping[str, int], module: ir.Module, functions: dict
+    block: ir.Block, inputs: list, symbols: dict[str, int], module: ir.Module, functions: dict
 ) -> list[np.ndarray]:
     env: dict[ir.Value, np.ndarray] = dict(zip(block.arguments, inputs, strict=True))
 
@@ -90,5 +101,7 @@ def _run_block(
             results = _run_block(inner, [env[v] for v in op.operands], symbols, module, functions)
         else:
             results = run_op(op, [read(v) for v in operands_of(op)], symbols, module)
+            if op.name == "mlc.read_size":
+                _bind_size(op, int(results[0]), symbols)
         env.update(zip(op.results, results, strict=True))
     raise ValueError("a function without func.return")

@@ -20,6 +20,7 @@ from mlc.dialects.build import load_ops
 from mlc.dialects.dims import Dim
 from mlc.dialects.op import OpDef, OpError
 from mlc.dialects.types import DTYPES
+from mlc.frontend.aten_data import read_item
 from mlc.frontend.aten_rows import ALIASES, IGNORED_KEYWORDS, ROWS, AtenBuilder, Row, is_tensor
 from mlc.frontend.aten_subgraphs import CALLS, is_elementwise, without_block_mask
 from mlc.frontend.aten_views import Views, functional_target, written_argument
@@ -38,6 +39,9 @@ _POISON = object()
 _DROPPED = re.compile(
     r"aten\.(_assert_|_functional_assert|sym_constrain_range)|profiler\.|operator\.(le|lt|ge|gt|eq|ne|and_|or_|not_)$"
 )
+
+
+_ITEMS = ("aten.item.default", "aten._local_scalar_dense.default")
 
 
 @dataclass
@@ -133,6 +137,8 @@ class _Importer:
         self.check_mutations(scope)
         outputs, tree = self.outputs(scope)
         self.report.raise_if_any()
+        for name in [n for n in self.graph.symbols if n in self.builder.unread or n.startswith("zuf")]:
+            del self.graph.symbols[name]
         module = self.graph.finish(outputs)
         return Imported(module, [name for name, _, _ in specs], program.input_tree, tree)
 
@@ -275,11 +281,14 @@ class Scope:
         value = self.graph.values[node.output_names()[0]]
         if value.expr is not None:
             size = _size(value.expr)
-            # Torch calls sizes that come from data u0, u1, ...
-            known = self.importer.program.symbols
-            if isinstance(size, Dim) and any(name not in known or name[0] == "u" for name in dims.symbols(size)):
-                raise UnsupportedCaseError("a size read from data; sizes must follow from the inputs' shapes")
+            if node.target in _ITEMS and str(size) in self.importer.builder.unread:
+                return read_item(self.importer.builder, self.arg(node.args[0]), size)
+            known, unread = self.importer.program.symbols, self.importer.builder.unread
+            if isinstance(size, Dim) and any(name not in known or name in unread for name in dims.symbols(size)):
+                raise UnsupportedCaseError("a size read from data by an op that mlc does not take sizes from")
             return size
+        if node.target in _ITEMS:
+            return self.importer.builder.reshape(self.arg(node.args[0]), [])
         row = find_row(node.target)
         if row is None:
             raise UnsupportedCaseError("arithmetic on a number that is no integer size")

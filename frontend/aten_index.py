@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from mlc.dialects import dims
+from mlc.frontend.aten_data import wanted_size
 from mlc.frontend.aten_rows import AtenBuilder, is_tensor, row
+from mlc.frontend.data_sizes import compress
 from mlc.frontend.report import UnsupportedCaseError
 
 # --- reading ---
@@ -49,6 +51,9 @@ def _broadcast(b: AtenBuilder, x: Any, shape: list[Any]) -> Any:
 @row("aten.index", "aten._unsafe_index")
 def index(b: AtenBuilder, x: Any, indices: list[Any]) -> Any:
     """x[indices]: None takes a whole dimension, integer tensors broadcast together."""
+    masks = [axis for axis, one in enumerate(indices) if one is not None and one.dtype == "bool"]
+    if masks:
+        return _masked_index(b, x, indices, masks)
     first, grid, adjacent = _grid(b, x, indices)
     if len(grid) == 1:
         return b.op("gather", x, grid[0], axis=first)
@@ -61,6 +66,14 @@ def index(b: AtenBuilder, x: Any, indices: list[Any]) -> Any:
         return picked
     order = list(range(rank, rank + first)) + list(range(rank)) + list(range(rank + first, len(picked.shape)))
     return b.transpose(picked, order)
+
+
+def _masked_index(b: AtenBuilder, x: Any, indices: list[Any], masks: list[int]) -> Any:
+    """x[:, mask]: what the mask picks along the dimensions that it covers."""
+    if any(one is not None for axis, one in enumerate(indices) if axis != masks[0]):
+        raise UnsupportedCaseError("a mask beside other indices; index twice, or combine masks into one")
+    lead, mask = masks[0], indices[masks[0]]
+    return compress(b.graph, x, mask, wanted_size(b, b.out_shape[lead], dims.product(mask.shape)), lead)
 
 
 def _grid(b: AtenBuilder, x: Any, indices: list[Any]) -> tuple[int, list[Any], bool]:

@@ -307,11 +307,6 @@ def no_complex(b: AtenBuilder, *args: Any) -> Any:
     raise UnsupportedCaseError("complex numbers are not supported; keep real and imaginary parts apart")
 
 
-@row("aten.item", "aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten.unique_dim", "aten._unique2")
-def depends_on_data(b: AtenBuilder, *args: Any, **kwargs: Any) -> Any:
-    raise UnsupportedCaseError("a size or number read from data at run time; sizes must follow from the inputs' shapes")
-
-
 @row(
     "aten.rand", "aten.randn", "aten.rand_like", "aten.randn_like", "aten.randint", "aten.bernoulli", "aten.multinomial"
 )  # fmt: skip

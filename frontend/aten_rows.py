@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -62,6 +63,7 @@ class AtenBuilder:
         self.graph = graph
         self.sizes = Sizes(ranges)
         self.outs: list[Value | None] = []
+        self.unread = {name for name in ranges if re.fullmatch(r"u\d+", name)}  # sizes that no node read from data yet
 
     # --- what torch says about the node's results ---
 

@@ -291,10 +291,8 @@ def repeat(b: AtenBuilder, x: Any, repeats: list[Any]) -> Any:
     return b.reshape(b.expand(b.reshape(x, split_shape), wide), total)
 
 
-@row("aten.repeat_interleave")
+@row("aten.repeat_interleave.self_int")
 def repeat_interleave(b: AtenBuilder, x: Any, repeats: Any, dim: int | None = None, output_size: Any = None) -> Any:
-    if hasattr(repeats, "shape"):
-        raise UnsupportedCaseError("repeat_interleave by a tensor of counts: the result's size depends on data")
     if dim is None:
         x, dim = b.reshape(x, [dims.product(x.shape)]), 0
     axis = b.axis(x, dim)

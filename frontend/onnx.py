@@ -10,7 +10,6 @@ shapes only those of inputs are looked at, and the ranks of outputs where a Sque
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from mlc.dialects import build, types
 from mlc.dialects import dims as size_dims
 from mlc.dialects.dims import Dim, Size
 from mlc.dialects.op import OpError
-from mlc.frontend import onnx_control, onnx_fold, onnx_sequences
+from mlc.dialects.types import DTYPES
+from mlc.frontend import data_sizes, onnx_control, onnx_fold, onnx_sequences
 from mlc.frontend.graph import SMALL_CONSTANT_ELEMENTS, GraphBuilder, Value
 from mlc.frontend.onnx_ops import (
     ByDefinitionError,
@@ -45,13 +45,11 @@ from mlc.frontend.onnx_proto import (
     read_model,
     with_attrs,
 )
+from mlc.frontend.onnx_symbols import DimsOption, SymbolNames
 from mlc.frontend.report import Report
-from mlc.frontend.shape_values import Known, Ratio, Sizes
+from mlc.frontend.shape_values import Known, Ratio, Sizes, product
 from mlir import ir
 from onnx import ModelProto
-
-LARGEST_SIZE = 2**31 - 1
-DimsOption = Mapping[str, int | tuple[int, int]]
 
 
 def import_onnx(
@@ -64,11 +62,12 @@ def import_onnx(
 
     `dims` gives a named dimension a range or fixes it to a number; unnamed ones are called `<input>_<axis>`. Dimensions
     that the model needs to be equal become one; one that it needs to be a multiple becomes `32 * <name>_div32`.
-    `values` fixes inputs to constants, which leave the signature.
+    A size that the model computes from data has no bound but what `dims` gives under the name of its tensor, `<name>_0`
+    and so on where it holds several. `values` fixes inputs to constants, which leave the signature.
     Raises: OnnxError for a file that is no model; UnsupportedError with every node that cannot be imported.
     """
     model = read_model(source)
-    names = _SymbolNames(model.graph.inputs, dims or {})
+    names = SymbolNames(model.graph.inputs, dims or {})
     while True:
         importer = Importer(model, names, dict(values or {}), str(source) if isinstance(source, str | Path) else "")
         try:
@@ -117,12 +116,13 @@ FAILED = _Failed()
 class Importer:
     """One attempt at a model. Rows and control flow reach the graph through it."""
 
-    def __init__(self, model: Model, names: _SymbolNames, values: dict[str, Any], file: str) -> None:
+    def __init__(self, model: Model, names: SymbolNames, values: dict[str, Any], file: str) -> None:
         self.model, self.names, self.fixed, self.file = model, names, values, file
         self.sizes = Sizes(names.ranges)
         self.g = GraphBuilder()
         self.report = Report(Path(file).name if file else "the model")
         self.unsqueezed: list[Dim] = []  # sizes that a Squeeze of whatever is 1 left, though they may be 1
+        self.of_data: dict[str, int] = {}  # how often the tensor of a name gave a size: loops are unrolled
         self._constants: dict[int, tuple[np.ndarray, Value]] = {}
         self._depth = 0
 
@@ -141,6 +141,8 @@ class Importer:
             if self.unsqueezed and info.shape is not None and len(info.shape) < len(outputs[-1][1].shape):
                 raise SameSizeError(self.unsqueezed[0], 1)
         used = {s for t in self.g.block.arguments for size in build.type_of(t).shape for s in size_dims.symbols(size)}
+        self.names.check_offers()
+        used |= set(build.sizes_from_data(self.g.module))
         self.g.symbols = {name: range_ for name, range_ in self.names.ranges.items() if name in used}
         return self.g.finish(outputs)
 
@@ -284,6 +286,29 @@ class Importer:
             found = self._constants[id(x.array)] = (x.array, self._stored(x.array, name))
         return found[1]
 
+    def data_size(self, name: str, most: Size) -> data_sizes.DataSize:
+        """A new size, at most `most`, that the tensor `name` gives when the model runs."""
+        number = self.of_data[name] = self.of_data.get(name, -1) + 1
+        text = name if number == 0 else f"{name}_{number}"
+        size = self.names.data_size(text, size_dims.bounds(most, self.sizes.ranges)[1])
+        return data_sizes.DataSize(size, most if str(size) == self.names.of_data[text] else size)
+
+    def known_sizes(self, x: Any, name: str) -> Known | None:
+        """What an integer tensor holds, as sizes; None where the caller gives none of them a range."""
+        if isinstance(x, Known) or not isinstance(x, Value) or DTYPES[x.dtype].is_float or len(x.shape) > 1:
+            return x if isinstance(x, Known) else None
+        count = product(x.shape)
+        names = [name] if count == 1 else [f"{name}_{i}" for i in range(count)] if isinstance(count, int) else []
+        if not names or any(one not in self.names.offers for one in names):
+            return None
+        sizes = []
+        for place, one in enumerate(names):
+            wanted = self.data_size(one, self.names.offers[one][1])
+            part = x if len(names) == 1 else self.g.op("slice", x, starts=[place], limits=[place + 1], steps=[1])
+            data_sizes.read_size(self.g, part, wanted)
+            sizes.append(wanted.size)
+        return Known.of(np.asarray(sizes, object).reshape(x.shape), DTYPES[x.dtype].numpy)
+
     def materialize_size(self, size: Size) -> Value:
         """A size as a 0-D i64 tensor."""
         return self._size_scalar(size, "i64")
@@ -335,133 +360,3 @@ def _fixed_array(info: ValueInfo, value: Any) -> np.ndarray:
 
 def _as_list(result: Any) -> list[Any]:
     return list(result) if isinstance(result, tuple | list) else [result]
-
-
-def _constants(size: Size) -> list[int]:
-    """The numbers in an expression."""
-    return [int(text) for text in re.findall(r"(?<![\w])-?\d+", str(size))]
-
-
-class _SymbolNames:
-    """Symbols of the inputs' dimensions: identifier-safe names, ranges, and which of them turned out to be others."""
-
-    def __init__(self, inputs: Sequence[ValueInfo], given: DimsOption) -> None:
-        self.ranges: dict[str, tuple[int, int]] = {}
-        self.replaced: dict[str, Size] = {}
-        self._names: dict[str, str] = {}
-        self._shapes: dict[str, list[Size]] = {}
-        bare = {d for i in inputs for d in i.shape or () if isinstance(d, str)}
-        for info in inputs:
-            sizes = []
-            for axis, dim in enumerate(info.shape or ()):
-                sizes.append(dim if isinstance(dim, int) else self._size(dim or f"{info.name}_{axis}", bare))
-            self._shapes[info.name] = sizes
-        for name, wanted in given.items():
-            self._apply(name, wanted)
-
-    def shape(self, info: ValueInfo) -> list[Size]:
-        """The sizes of an input, after what unification found."""
-        return [size_dims.substitute(size, self.replaced) for size in self._shapes[info.name]]
-
-    def _size(self, text: str, bare: set[str]) -> Size:
-        """A named dimension; `2*s + 1` over other named dimensions is an expression, any other text one name."""
-        if not re.fullmatch(r"\w+", text):
-            try:
-                size = size_dims.parse(text)
-            except ValueError:
-                size = None
-            if isinstance(size, Dim) and all(name in bare for name in size_dims.symbols(size)):
-                for name in size_dims.symbols(size):
-                    self._symbol(name)
-                return size
-        return size_dims.symbol(self._symbol(text))
-
-    def _symbol(self, text: str) -> str:
-        if text not in self._names:
-            name = re.sub(r"\W", "_", text)
-            name = name if re.match(r"[A-Za-z_]", name) else f"d{name}"
-            unique, number = name, 1
-            while unique in self.ranges:
-                unique, number = f"{name}_{number}", number + 1
-            self._names[text] = unique
-            self.ranges[unique] = (1, LARGEST_SIZE)
-        return self._names[text]
-
-    def _apply(self, text: str, wanted: int | tuple[int, int]) -> None:
-        name = self._names.get(text, text)
-        if name not in self.ranges:
-            there = ", ".join(self._names) or "none that vary"
-            raise OnnxError(f"the model has no dimension '{text}'; it has: {there}")
-        low, high = (wanted, wanted) if isinstance(wanted, int) else wanted
-        if not 0 <= low <= high <= LARGEST_SIZE:
-            wanted_words = "give a size, or a range low..high within 0..2^31-1"
-            raise OnnxError(f"dimension '{text}' cannot be {low}..{high}: {wanted_words}")
-        if isinstance(wanted, int):
-            self.replaced[name] = wanted
-        else:
-            self.ranges[name] = (low, high)
-
-    def unify(self, a: Size, b: Size) -> None:
-        """Makes two sizes one.
-
-        A symbol that occurs once, and alone in its term, is solved for. A chain of halvings that meets its doublings
-        again only for multiples of a power of two makes the dimension such a multiple. A size that must equal itself
-        clamped, as where a table of positions ends, narrows the range.
-
-        Raises: OnnxError where neither does it.
-        """
-        difference = a - b
-        order = list(self.ranges)
-        for name in sorted(size_dims.symbols(difference), key=order.index, reverse=True):
-            zero = size_dims.substitute(difference, {name: 0})
-            slope = size_dims.substitute(difference, {name: 1}) - zero
-            rest_is_free = name not in size_dims.symbols(zero) and difference == zero + slope * size_dims.symbol(name)
-            if isinstance(slope, int) and abs(slope) == 1 and rest_is_free:
-                self._replace(name, zero * -slope)
-                return
-        if self._narrow(a, b) or self._narrow(b, a):
-            return
-        for name in size_dims.symbols(difference):
-            for factor in (2, 4, 8, 16, 32, 64, 128, 256):
-                if size_dims.substitute(difference, {name: size_dims.symbol(name) * factor}) == 0:
-                    self._make_multiple(name, factor)
-                    return
-        raise OnnxError(f"the model needs sizes {a} and {b} to be equal; fix their dimensions with dims=")
-
-    def _narrow(self, clamped: Size, size: Size) -> bool:
-        """Where `clamped` is min(c, size) or max(c, size): narrows the symbol's range to where that is `size`."""
-        for name in size_dims.symbols(size):
-            offset = size - size_dims.symbol(name)
-            low, high = self.ranges[name]
-            for bound in _constants(clamped) if isinstance(offset, int) else ():
-                if size_dims.minimum(bound, size) == clamped and bound - offset >= low:
-                    self.ranges[name] = (low, min(high, bound - offset))
-                    return True
-                if size_dims.maximum(bound, size) == clamped and bound - offset <= high:
-                    self.ranges[name] = (max(low, bound - offset), high)
-                    return True
-        return False
-
-    def _make_multiple(self, name: str, factor: int) -> None:
-        """Restricts a dimension to multiples: it becomes factor * a new symbol, `<name>_div<factor>`."""
-        earlier = re.fullmatch(r"(\w+)_div(\d+)", name)
-        base, total = (earlier[1], int(earlier[2]) * factor) if earlier else (name, factor)
-        quotient = f"{base}_div{total}"
-        low, high = self.ranges.pop(name)
-        if high < factor:
-            raise OnnxError(f"the model needs dimension '{base}' to be a multiple of {total}, and none is in its range")
-        self.ranges[quotient] = (-(-low // factor), high // factor)
-        self._substitute(name, size_dims.symbol(quotient) * factor)
-
-    def _replace(self, name: str, size: Size) -> None:
-        low, high = self.ranges[name]
-        if isinstance(size, int) and not low <= size <= high:
-            raise OnnxError(f"the model needs dimension '{name}' to be {size}, which is not in {low}..{high}")
-        if isinstance(size, Dim) and size == size_dims.symbol(size_dims.symbols(size)[0]):
-            other = size_dims.symbols(size)[0]
-            both = self.ranges[other]
-            self.ranges[other] = (max(low, both[0]), min(high, both[1]))
-        self._substitute(name, size)
-
-    def _substitute(self, name: str, size: Size) -> None:
-        self.replaced = {k: size_dims.substitute(v, {name: size}) for k, v in self.replaced.items()} | {name: size}

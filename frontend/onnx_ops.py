@@ -29,7 +29,7 @@ from mlc.dialects import build, types
 from mlc.dialects.op import OpDef
 from mlc.dialects.types import DTYPES
 from mlc.frontend.onnx_proto import Node
-from mlc.frontend.shape_values import Known, Sizes
+from mlc.frontend.shape_values import Sizes
 
 if TYPE_CHECKING:
     from mlc.frontend.graph import Value
@@ -48,7 +48,10 @@ class NeedsKnownError(UnsupportedNodeError):
     """An input that must be known at import is computed at run time. `name` is that of the ONNX value."""
 
     def __init__(self, name: str, parameter: str) -> None:
-        super().__init__(f"input '{name}' ({parameter}) must be known at compile time")
+        super().__init__(
+            f"input '{name}' ({parameter}) must be known at compile time, or, where it holds sizes, in a range "
+            f"that you give: dims={{'{name}': (1, 4096)}}, '{name}_0' and so on for several"
+        )
         self.name = name
 
 
@@ -303,9 +306,10 @@ def _argument(parameter: inspect.Parameter, given: Any, name: str, importer: Imp
         return None
     kind = str(parameter.annotation).split(" ")[0]
     if kind == "Known":
-        if not isinstance(given, Known):
+        known = importer.known_sizes(given, name)
+        if known is None:
             raise NeedsKnownError(name, parameter.name)
-        return given
+        return known
     if kind == "Any":
         return given
     return importer.materialize(given, name)

@@ -65,19 +65,9 @@ def _top_k_attribute(c: Call, x: Value) -> Any:
 @row("TopK", since=10)
 def _top_k(c: Call, x: Value, k: Known) -> Any:
     count = k.array.reshape(-1)[0]
-    count = count if k.is_symbolic else int(count)
     axis = c.axis(x, c.attr("axis", -1))
+    count = c.sizes.smaller_of(count, x.shape[axis]) if k.is_symbolic else int(count)
     return c.topk(x, k=count, axis=axis, largest=bool(c.attr("largest", 1)), sorted=True)
-
-
-@row("Compress")
-def _compress(c: Call, x: Value, condition: Known) -> Value:
-    """With a condition that is known; one computed from data has an output of unknown size."""
-    kept = np.flatnonzero(condition.array)
-    axis = c.attr("axis")
-    if axis is None:
-        return c.gather(c.shaped(x, [product(x.shape)]), c.const(kept.astype(np.int64)), axis=0)
-    return c.gather(x, c.const(kept.astype(np.int64)), axis=c.axis(x, axis))
 
 
 @row("MaxUnpool")

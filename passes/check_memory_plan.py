@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlc.dialects import dims
-from mlc.dialects.build import definition_of, type_of
+from mlc.dialects.build import definition_of, sizes_from_data, type_of
 from mlir import ir
 
 from .base import Pass, PassError
@@ -85,11 +85,10 @@ class CheckMemoryPlan(Pass):
     """
 
     def run(self, module: ir.Module) -> None:
-        ranges = _ranges(module)
+        ranges, of_data = _ranges(module), sizes_from_data(module)
         for sample in _SAMPLES if ranges else (1,):
-            self._check(
-                module, {n: min(max(sample + i, low), high) for i, (n, (low, high)) in enumerate(ranges.items())}
-            )
+            at = {n: min(max(sample + i, low), high) for i, (n, (low, high)) in enumerate(ranges.items())}
+            self._check(module, at | {n: dims.evaluate(most, at) for n, most in of_data.items()})
 
     def _check(self, module: ir.Module, symbols: dict[str, int]) -> None:
         everything = functions(module)

@@ -14,7 +14,7 @@ def drop_dead(block: ir.Block) -> int:
     """Erases unread mlc ops from the last to the first; returns how many."""
     dropped = 0
     for operation in reversed(list(mlc_ops(block))):
-        if not any(True for result in operation.results for _ in result.uses):
+        if operation.name != "mlc.read_size" and not any(True for r in operation.results for _ in r.uses):
             operation.erase()
             dropped += 1
     return dropped
@@ -22,7 +22,7 @@ def drop_dead(block: ir.Block) -> int:
 
 @dataclass(frozen=True)
 class Dce(Pass):
-    """Removes mlc ops without users; every mlc op is pure.
+    """Removes mlc ops without users. mlc.read_size stays: sizes are read from its symbol, not from its result.
 
     Before: any module. After: each mlc op has a use.
     """

@@ -63,7 +63,7 @@ def _foldable(operation: ir.Operation) -> bool:
     operands = list(operation.operands)
     if not all(map(_is_known, operands)):  # first, since it settles most ops at no cost
         return False
-    if definition_of(operation).name in ("constant", "weight", "random_uniform"):
+    if definition_of(operation).name in ("constant", "weight", "random_uniform", "read_size"):
         return False
     results = [type_of(r) for r in operation.results]
     if not all(r.is_static for r in results) or any(_is_symbolic(v) for v in attrs_of(operation).values()):

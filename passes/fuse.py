@@ -148,6 +148,9 @@ class Fuser:
         is_returned = any(u.name == "func.return" for u in users)
         candidates = [by_id[g] for g in groups]
         definition = definition_of(operation)
+        if operation.name == "mlc.read_size":
+            self._start(operation)
+            return
         if not users:
             return
         if definition.kind == "source" or is_view(operation):

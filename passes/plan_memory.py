@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mlc.dialects import dims
-from mlc.dialects.build import definition_of, symbol_ranges, type_of
+from mlc.dialects.build import definition_of, sizes_from_data, symbol_ranges, type_of
 from mlc.dialects.dims import Size
 from mlir import ir
 
@@ -137,7 +137,7 @@ def lifetimes_of(module: ir.Module) -> tuple[dict[ir.Value, int], list[Lifetime]
 
     A result that may overwrite an argument dying at its call takes over that argument's buffer.
     """
-    everything, ranges = functions(module), symbol_ranges(module)
+    everything, ranges, highest = functions(module), symbol_ranges(module), sizes_from_data(module)
     block = body_of(everything["forward"])
     calls = [op.operation for op in block.operations if op.operation.name == "func.call"]
     returned = set(block.operations[len(block.operations) - 1].operation.operands)
@@ -157,7 +157,8 @@ def lifetimes_of(module: ir.Module) -> tuple[dict[ir.Value, int], list[Lifetime]
                 buffer_of[result] = reused
             else:
                 buffer_of[result] = len(lives)
-                lives.append(Lifetime(step, last, _room(aligned(type_of(result).bytes), ranges)))
+                bytes_ = aligned(dims.most(type_of(result).bytes, highest))
+                lives.append(Lifetime(step, last, _room(bytes_, ranges)))
     return buffer_of, lives
 
 

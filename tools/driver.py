@@ -13,7 +13,7 @@ from typing import Any
 
 from mlc import artifact as container
 from mlc.dialects import dims
-from mlc.dialects.build import symbol_ranges, type_of
+from mlc.dialects.build import sizes_from_data, symbol_ranges, type_of
 from mlc.dialects.machine import Machine
 from mlc.dialects.types import TensorType
 from mlc.passes.base import run_pipeline
@@ -220,18 +220,25 @@ def describe(module: ir.Module) -> container.Meta:
         inputs = [type_of(a) for a in block.arguments]
         outputs = [type_of(v) for v in block.operations[len(block.operations) - 1].operation.operands]
         symbols = tuple(container.Symbol(n, low, high) for n, (low, high) in symbol_ranges(module).items())
+        of_data = sizes_from_data(module)
+
+        def described(names: list[str], types: list[TensorType]) -> tuple[container.TensorInfo, ...]:
+            return tuple(_tensor_info(name, type_, of_data) for name, type_ in zip(names, types, strict=True))
+
         return container.Meta(
             symbols,
-            tuple(map(_tensor_info, _names(forward, "mlc.inputs", len(inputs)), inputs)),
-            tuple(map(_tensor_info, _names(forward, "mlc.outputs", len(outputs)), outputs)),
+            described(_names(forward, "mlc.inputs", len(inputs)), inputs),
+            described(_names(forward, "mlc.outputs", len(outputs)), outputs),
         )
 
 
-def _tensor_info(name: str, type_: TensorType) -> container.TensorInfo:
+def _tensor_info(name: str, type_: TensorType, of_data: Mapping[str, dims.Size]) -> container.TensorInfo:
     def dim(size: dims.Size) -> int | str | None:
         if isinstance(size, int):
             return size
         names = dims.symbols(size)
+        if any(symbol in of_data for symbol in names):
+            return "*"
         return names[0] if len(names) == 1 and size == dims.symbol(names[0]) else None
 
     return container.TensorInfo(name, type_.dtype, tuple(dim(s) for s in type_.shape))
@@ -317,6 +324,7 @@ def _arena(module: ir.Module) -> dict[str, Any]:
     with module.context:
         ranges = symbol_ranges(module)
         at = {n: min(max(TYPICAL_SIZE, low), high) for n, (low, high) in ranges.items()}
+        at |= {n: dims.evaluate(most, at) for n, most in sizes_from_data(module).items()}
         arena = dims.parse(ir.StringAttr(_forward(module).attributes["mlc.arena_bytes"]).value)
         return {"bytes": dims.evaluate(arena, at), "peak_live_bytes": peak_live_bytes(module, at), "at": at}
 

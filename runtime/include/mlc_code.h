@@ -42,6 +42,7 @@ typedef void (*mlc_kernel_v1)(const void *args, int64_t begin, int64_t end);
 #define MLC_FAIL_BOUNDS UINT32_C(4)       /* index: kernel; got: index in the data; want: size it must be below */
 #define MLC_FAIL_OTHER UINT32_C(5)        /* index: kernel or -1; got: free */
 #define MLC_FAIL_SIZE UINT32_C(6)         /* index: -1; got: a size inside the model that would be below 0 */
+#define MLC_FAIL_DATA_SIZE UINT32_C(7)    /* index: -1; got: a size computed from data; want: what it must be */
 
 struct mlc_env_v1 {
   uint32_t struct_size; /* sizeof(mlc_env_v1) */
@@ -66,8 +67,8 @@ typedef struct mlc_call_v1 {
   const uint8_t *weights;    /* 64-byte aligned; null if the model has none */
   uint8_t *arena;            /* forward only; aligned as the target says; arena_bytes long */
   const int64_t *input_dims;
-  int64_t *output_dims; /* plan writes it */
-  int64_t *symbols;     /* plan writes it, forward reads it */
+  int64_t *output_dims; /* plan writes it; forward writes those that data decide, of which plan gave the largest */
+  int64_t *symbols;     /* plan writes it, forward reads it, and writes those that data decide */
   int64_t arena_bytes;  /* plan writes it */
   uint8_t *state;       /* null: no state in ABI 1 */
 } mlc_call_v1;

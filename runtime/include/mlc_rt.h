@@ -93,7 +93,8 @@ MLC_API const char *mlc_dtype_name(uint32_t dtype);
 MLC_API uint32_t mlc_dtype_bytes(uint32_t dtype);
 
 #define MLC_DIM_COMPUTED INT64_MIN /* a dim that only mlc_session_plan tells */
-/* A dim of a description: >= 0 its size; MLC_DIM_COMPUTED; else symbol -1 - dim. */
+#define MLC_DIM_DATA (INT64_MIN + 1) /* of an output: data decide it; the plan gives the most, the run how many came */
+/* A dim of a description: >= 0 its size; MLC_DIM_COMPUTED; MLC_DIM_DATA; else symbol -1 - dim. */
 
 typedef struct mlc_tensor_info {
   uint32_t struct_size;
@@ -266,7 +267,11 @@ MLC_API MLC_NODISCARD mlc_status mlc_session_plan(mlc_session *session, uint64_t
 /* After a plan: the shape of output `index`; struct_size, dtype, rank, shape and size_bytes are set, data is null. */
 MLC_API MLC_NODISCARD mlc_status mlc_session_output_shape(const mlc_session *session, uint32_t index,
                                                           mlc_tensor *out_tensor);
-/* After a plan: the value of symbol `index`. */
+/* After a run: the shape that output `index` came out with, no larger than planned; its elements lie dense from the
+ * start. Other than planned only where data decide a size. BAD_STATE: no run since the plan. */
+MLC_API MLC_NODISCARD mlc_status mlc_session_result_shape(const mlc_session *session, uint32_t index,
+                                                          mlc_tensor *out_tensor);
+/* After a plan: the value of symbol `index`; of one that data decide, the largest, and after a run the last. */
 MLC_API MLC_NODISCARD mlc_status mlc_session_symbol(const mlc_session *session, uint32_t index, int64_t *out_value);
 /* Scratch for runs; contents are dead between them. Borrowed until the next bind. */
 MLC_API MLC_NODISCARD mlc_status mlc_session_bind_arena(mlc_session *session, void *memory, uint64_t size_bytes);

@@ -19,7 +19,7 @@ import numpy as np
 
 from mlc import native
 from mlc.info import pack_info, unpack_info
-from mlc.signature import COMPUTED_DIM, DTYPES, Symbol, TensorInfo
+from mlc.signature import COMPUTED_DIM, DATA_DIM, DTYPES, Symbol, TensorInfo, dim_word
 
 MAGIC = b"MLCMODEL"
 MAJOR, MINOR = 1, 0
@@ -294,6 +294,8 @@ def pack_meta(meta: Meta) -> bytes:
 def _pack_dim(tensor: TensorInfo, dim: int | str | None, numbers: Mapping[str, int]) -> int:
     if dim is None:
         return COMPUTED_DIM
+    if dim == "*":
+        return DATA_DIM
     if isinstance(dim, str):
         if dim not in numbers:
             raise FormatError(f"tensor {tensor.name}: no symbol {dim!r}")
@@ -382,13 +384,10 @@ def unpack_meta(blob: memoryview | bytes) -> Meta:
         at, length, low, high = _SYMBOL.unpack_from(blob, symbol_at + index * _SYMBOL.size)
         symbols.append(Symbol(text[at : at + length].decode(), low, high))
 
-    def name_dim(dim: int) -> int | str | None:
-        return None if dim == COMPUTED_DIM else dim if dim >= 0 else symbols[-1 - dim].name
-
     tensors = []
     for index in range(input_count + output_count):
         at, length, dtype, rank, first, *_ = _TENSOR.unpack_from(blob, tensor_at + index * _TENSOR.size)
-        shape = tuple(name_dim(dim) for dim in dims[first : first + rank])
+        shape = tuple(dim_word(dim, symbols) for dim in dims[first : first + rank])
         tensors.append(TensorInfo(text[at : at + length].decode(), DTYPES[dtype], shape))
     return Meta(tuple(symbols), tuple(tensors[:input_count]), tuple(tensors[input_count:]))
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from mlc import native, structure, tensors
 from mlc.session import BAD_ARGUMENT, BAD_MODEL, BAD_STATE, MlcError, Session
-from mlc.signature import COMPUTED_DIM, DTYPES, Symbol, TensorInfo
+from mlc.signature import DTYPES, Symbol, TensorInfo, dim_word
 
 __all__ = ["BoundCall", "KernelTime", "MlcError", "Model", "load"]
 _VERIFY = {"all": 0, "header": 1}
@@ -164,11 +164,8 @@ class Model:
         def tensor(query: Callable[..., int], index: int) -> TensorInfo:
             row = native.sized(native.TensorInfo)
             self._check(query(handle, index, byref(row)), "tensor")
-            dims = [
-                None if dim == COMPUTED_DIM else dim if dim >= 0 else symbols[-1 - dim].name
-                for dim in row.dims[: row.rank]
-            ]
-            return TensorInfo(row.name.decode(), DTYPES[row.dtype], tuple(dims))
+            dims = tuple(dim_word(dim, symbols) for dim in row.dims[: row.rank])
+            return TensorInfo(row.name.decode(), DTYPES[row.dtype], dims)
 
         self.symbols = tuple(symbols)
         input_count, output_count = library.mlc_model_input_count(handle), library.mlc_model_output_count(handle)
@@ -230,6 +227,7 @@ class Model:
         """Runs the model on numpy arrays, torch tensors or anything with `__dlpack__`, by position or by name.
 
         `out`: arrays to write into, in the model's output structure or as a flat sequence; they are what is returned.
+        Where data decide a size ("*" in `outputs`), they have room for the most, and the parts that came are returned.
         Gives numpy arrays, or torch tensors where an argument is one. Raises: MlcError.
         """
         if out is None and not kwargs and self._is_plain and len(args) == len(self.inputs):
@@ -238,7 +236,7 @@ class Model:
                 return self._pack(results)
         leaves = self._bind(args, kwargs)
         results = self.run_flat(leaves, None if out is None else self._flatten_out(out))
-        if out is not None:
+        if out is not None and not any("*" in row.dims for row in self.outputs):
             return out
         if any(tensors.is_torch(leaf) for leaf in leaves):
             results = [tensors.to_torch(array) for array in results]

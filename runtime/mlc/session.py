@@ -6,9 +6,10 @@ May import numpy, never the compiler.
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from collections.abc import Sequence
-from ctypes import byref, c_uint64, c_void_p
+from ctypes import byref, c_uint32, c_uint64, c_void_p
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,7 @@ class Session:
         self.handle = handle.value
         if model._pool:
             self.check(self._library.mlc_session_use_pool(self.handle, model._pool))
+        self._of_data = [index for index, row in enumerate(self._outputs) if "*" in row.dims]
         self._shapes: list[tuple[int, ...]] | None = None
         self._output_shapes: list[tuple[int, ...]] = []
         self._output_dtypes = [tensors.numpy_dtype(row.dtype) for row in self._outputs]
@@ -96,9 +98,18 @@ class Session:
         copies: list[tuple[Any, np.ndarray[Any, Any]]] = []
         results = self._point(views, out, copies)
         self.check(self._library.mlc_session_run(self.handle))
+        self._cut(results)
         for target, array in copies:
             target[...] = array
         return results
+
+    def _cut(self, results: list[np.ndarray[Any, Any]]) -> None:
+        """Results whose sizes data decide, as they came out: their elements lie dense from the start."""
+        for index in self._of_data:
+            tensor = native.sized(native.Tensor)
+            self.check(self._library.mlc_session_result_shape(c_void_p(self.handle), c_uint32(index), byref(tensor)))
+            shape = tuple(tensor.shape[: tensor.rank])
+            results[index] = results[index].reshape(-1)[: math.prod(shape)].reshape(shape)
 
     def _point(
         self,
@@ -148,6 +159,9 @@ class Session:
             if not tensors.is_same_memory(leaf, view):
                 raise MlcError(BAD_ARGUMENT, f"input '{row.name}' cannot be read in place: {_IN_PLACE}")
         copies: list[tuple[Any, np.ndarray[Any, Any]]] = []
+        if self._of_data:
+            name = self._outputs[self._of_data[0]].name
+            raise MlcError(BAD_ARGUMENT, f"data decide the size of '{name}': call the model, bind fixes its results")
         results = self._point(views, out, copies)
         if copies:
             raise MlcError(BAD_ARGUMENT, f"out cannot be written in place: {_IN_PLACE}")
@@ -197,7 +211,7 @@ class Session:
             self.check(self._library.mlc_session_output_shape(self.handle, index, byref(tensor)))
             self._output_shapes.append(tuple(tensor.shape[: tensor.rank]))
             is_small &= tensor.size_bytes < _LARGE_BYTES  # large ones want an alignment that numpy does not give
-        if is_small:
+        if is_small and not self._of_data:
             self._output_rows = list(zip(self._output_shapes, self._output_dtypes, strict=True))
 
     def _allocate(self) -> list[np.ndarray[Any, Any]]:
@@ -226,6 +240,8 @@ class Session:
                 message = f"out '{row.name}' is {array.dtype}{list(array.shape)}; the model gives {dtype}{list(shape)}"
                 raise MlcError(BAD_SHAPE, message)
             address = tensors.address(array)
+            if "*" in row.dims and not array.flags.c_contiguous:
+                raise MlcError(BAD_ARGUMENT, f"out '{row.name}' is not dense, and data decide how much of it is filled")
             if not array.flags.c_contiguous or address % self._io_align_bytes:
                 dense = tensors.empty(shape, dtype, self._io_align_bytes)
                 copies.append((array, dense))

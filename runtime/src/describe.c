@@ -47,8 +47,13 @@ int model_tensor_bytes(uint32_t dtype, const int64_t *shape, uint32_t rank, uint
   return 0;
 }
 
+static int names_symbol(int64_t dim, int is_output) {
+  return dim < 0 && dim != MLC_DIM_COMPUTED && !(is_output && dim == MLC_DIM_DATA);
+}
+
 static mlc_status check_tensor(const mlc_model *model, const format_tensor *tensor, uint32_t text_bytes,
                                uint32_t dim_first, uint32_t dim_count, sentence *why) {
+  const int is_output = tensor >= model->tensors + model->input_count;
   int64_t known[MLC_RANK_MAX];
   uint64_t bytes;
   if (!is_name(model->text, text_bytes, tensor->name_offset, tensor->name_bytes))
@@ -61,7 +66,7 @@ static mlc_status check_tensor(const mlc_model *model, const format_tensor *tens
     return refuse(why, "model description: a tensor's dims are out of bounds");
   for (uint32_t axis = 0; axis < tensor->rank; ++axis) {
     const int64_t dim = model->dims[dim_first + axis];
-    if (dim < 0 && dim != MLC_DIM_COMPUTED && -1 - dim >= (int64_t)model->symbol_count)
+    if (names_symbol(dim, is_output) && -1 - dim >= (int64_t)model->symbol_count)
       return refuse(why, "model description: a dim names a symbol that is not there");
     known[axis] = dim < 0 ? 1 : dim;
   }

@@ -144,6 +144,15 @@ static mlc_status fail_size(mlc_session *session, int64_t got) {
   return MLC_BAD_SHAPE;
 }
 
+static mlc_status fail_data_size(mlc_session *session, int64_t got, int64_t want) {
+  sentence line = sentence_begin(session->detail, DETAIL_BYTES);
+  sentence_text(&line, "a size computed from the inputs' data is ");
+  sentence_number(&line, got);
+  sentence_text(&line, "; the model needs ");
+  sentence_number(&line, want);
+  return MLC_OUT_OF_RANGE;
+}
+
 mlc_status failure_other(mlc_session *session, int64_t kernel, int64_t got) {
   sentence line = sentence_begin(session->detail, DETAIL_BYTES);
   sentence_text(&line, "compiled code failed");
@@ -174,6 +183,8 @@ int32_t failure_note(const mlc_env_v1 *env, int32_t status, uint32_t what, int64
     natural = fail_bounds(session, index, got, want);
   } else if (what == MLC_FAIL_SIZE) {
     natural = fail_size(session, got);
+  } else if (what == MLC_FAIL_DATA_SIZE) {
+    natural = fail_data_size(session, got, want);
   } else {
     natural = failure_other(session, index, got);
   }

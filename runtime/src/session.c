@@ -45,7 +45,7 @@ static uint64_t round_up(uint64_t bytes) {
 
 static uint64_t session_bytes(const mlc_model *model) {
   const uint64_t tensor_count = (uint64_t)model->input_count + model->output_count;
-  const uint64_t dim_count = (uint64_t)model->input_dim_count + model->output_dim_count + model->symbol_count;
+  const uint64_t dim_count = (uint64_t)model->input_dim_count + 2 * (uint64_t)model->output_dim_count + model->symbol_count;
   return round_up(sizeof(mlc_session)) + round_up(dim_count * sizeof(int64_t)) +
          round_up(tensor_count * sizeof(void *)) + round_up(tensor_count);
 }
@@ -68,11 +68,12 @@ mlc_status mlc_session_init(const mlc_model *model, void *memory, uint64_t size_
   memset(memory, 0, (size_t)session_bytes(model));
   mlc_session *session = (mlc_session *)memory;
   const uint32_t tensor_count = model->input_count + model->output_count;
-  const uint64_t dim_count = (uint64_t)model->input_dim_count + model->output_dim_count + model->symbol_count;
+  const uint64_t dim_count = (uint64_t)model->input_dim_count + 2 * (uint64_t)model->output_dim_count + model->symbol_count;
   uint8_t *cursor = (uint8_t *)memory + round_up(sizeof *session);
   session->input_dims = (int64_t *)(void *)cursor;
   session->output_dims = session->input_dims + model->input_dim_count;
-  session->symbols = session->output_dims + model->output_dim_count;
+  session->result_dims = session->output_dims + model->output_dim_count;
+  session->symbols = session->result_dims + model->output_dim_count;
   cursor += round_up(dim_count * sizeof(int64_t));
   session->inputs = (const void **)(void *)cursor;
   session->outputs = (void **)(void *)cursor + model->input_count;
@@ -210,7 +211,7 @@ static mlc_status check_plan(mlc_session *session) {
     uint64_t bytes;
     int is_right = model_tensor_bytes(tensor->dtype, planned, tensor->rank, &bytes) == 0;
     for (uint32_t axis = 0; axis < tensor->rank; ++axis) {
-      if (described[axis] == MLC_DIM_COMPUTED) continue;
+      if (described[axis] == MLC_DIM_COMPUTED || described[axis] == MLC_DIM_DATA) continue;
       is_right &= planned[axis] == (described[axis] >= 0 ? described[axis] : session->symbols[-1 - described[axis]]);
     }
     if (!is_right)
@@ -238,6 +239,7 @@ mlc_status mlc_session_plan(mlc_session *session, uint64_t *out_arena_bytes) {
     if (!session->is_input_bound[index])
       return failure_say_about(session, MLC_BAD_STATE, "input", model_tensor_name(model, index), " is missing");
   session->is_planned = 0;
+  session->has_run = 0;
   memset(session->is_output_bound, 0, model->output_count);
   mlc_status status = read_symbols(session);
   if (status != MLC_OK) return status;
@@ -251,21 +253,36 @@ mlc_status mlc_session_plan(mlc_session *session, uint64_t *out_arena_bytes) {
   return MLC_OK;
 }
 
-mlc_status mlc_session_output_shape(const mlc_session *session, uint32_t index, mlc_tensor *out_tensor) {
-  if (!session || !out_tensor || out_tensor->struct_size != sizeof *out_tensor) return MLC_BAD_ARGUMENT;
+static mlc_status describe_output(const mlc_session *session, uint32_t index, const int64_t *dims,
+                                  mlc_tensor *out_tensor) {
   const mlc_model *model = session->model;
-  if (index >= model->output_count) return MLC_BAD_ARGUMENT;
-  if (!session->is_planned) return MLC_BAD_STATE;
   const format_tensor *tensor = &model->tensors[model->input_count + index];
   memset(out_tensor, 0, sizeof *out_tensor);
   out_tensor->struct_size = sizeof *out_tensor;
   out_tensor->dtype = tensor->dtype;
   out_tensor->rank = tensor->rank;
-  memcpy(out_tensor->shape, session->output_dims + (tensor->dim_first - model->input_dim_count),
-         tensor->rank * sizeof(int64_t));
+  memcpy(out_tensor->shape, dims + (tensor->dim_first - model->input_dim_count), tensor->rank * sizeof(int64_t));
   return model_tensor_bytes(tensor->dtype, out_tensor->shape, tensor->rank, &out_tensor->size_bytes) == 0
              ? MLC_OK
              : MLC_EXECUTION;
+}
+
+static mlc_status can_describe(const mlc_session *session, uint32_t index, const mlc_tensor *out_tensor) {
+  if (!session || !out_tensor || out_tensor->struct_size != sizeof *out_tensor) return MLC_BAD_ARGUMENT;
+  return index < session->model->output_count ? MLC_OK : MLC_BAD_ARGUMENT;
+}
+
+mlc_status mlc_session_output_shape(const mlc_session *session, uint32_t index, mlc_tensor *out_tensor) {
+  const mlc_status status = can_describe(session, index, out_tensor);
+  if (status != MLC_OK) return status;
+  return session->is_planned ? describe_output(session, index, session->output_dims, out_tensor) : MLC_BAD_STATE;
+}
+
+mlc_status mlc_session_result_shape(const mlc_session *session, uint32_t index, mlc_tensor *out_tensor) {
+  const mlc_status status = can_describe(session, index, out_tensor);
+  if (status != MLC_OK) return status;
+  return session->is_planned && session->has_run ? describe_output(session, index, session->result_dims, out_tensor)
+                                                 : MLC_BAD_STATE;
 }
 
 mlc_status mlc_session_symbol(const mlc_session *session, uint32_t index, int64_t *out_value) {
@@ -357,9 +374,20 @@ mlc_status mlc_session_run(mlc_session *session) {
   float_mode_set(FLOAT_MODE_PLAIN);
   session->claimed_pool = session->pool && pool_claim(session->pool) ? session->pool : NULL;
   atomic_store(&session->failure, MLC_OK);
+  session->has_run = 0;
+  if (model->output_dim_count > 0)
+    memcpy(session->result_dims, session->output_dims, model->output_dim_count * sizeof *session->result_dims);
+  session->call.output_dims = session->result_dims;
   const int32_t returned = model->forward(&session->call);
+  session->call.output_dims = session->output_dims;
   if (session->claimed_pool) pool_release(session->claimed_pool);
   session->claimed_pool = NULL;
   float_mode_set(caller_mode);
-  return end_call(session, returned);
+  const mlc_status status = end_call(session, returned);
+  if (status != MLC_OK) return status;
+  for (uint32_t flat = 0; flat < model->output_dim_count; ++flat)
+    if (session->result_dims[flat] < 0 || session->result_dims[flat] > session->output_dims[flat])
+      return failure_say(session, MLC_EXECUTION, "compiled code gave an output a size that is not in its plan");
+  session->has_run = 1;
+  return MLC_OK;
 }

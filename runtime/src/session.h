@@ -14,6 +14,7 @@ struct mlc_session {
   void **outputs;
   int64_t *input_dims;
   int64_t *output_dims;
+  int64_t *result_dims; /* output_dims as the last run left them */
   int64_t *symbols;
   uint8_t *is_input_bound;
   uint8_t *is_output_bound;
@@ -22,6 +23,7 @@ struct mlc_session {
   mlc_profile_row *profile;
   uint64_t arena_bytes; /* of the bound arena */
   int is_planned;
+  int has_run; /* since the plan, without a failure */
   _Atomic int32_t failure; /* first status that compiled code reported in this call */
   char detail[DETAIL_BYTES];
 };

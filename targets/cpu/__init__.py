@@ -18,7 +18,7 @@ from mlir import ir
 from .layouts import pack_weight
 from .lower import LoweredKernel, isa_of, lower_kernel
 from .objects import ObjectBuilder, header_ir, lower_to_llvm
-from .program import Launch, emit_forward, emit_plan, program_shape
+from .program import Launch, emit_forward, emit_plan, program_shape, size_read
 
 # Kernels a clang process gets: few enough to keep both cores busy, enough that starting processes costs little.
 _KERNELS_AN_OBJECT = 6
@@ -97,11 +97,11 @@ def compile_cpu(
         weights = _Weights(module, machine)
         launches, reports = _launches(module, lowered, weights)
         symbols = symbol_ranges(module)
-        shape = program_shape(_function(module, "forward"), symbols)
+        shape = program_shape(module, _function(module, "forward"), symbols)
 
         def emit_program(target: ir.Module) -> None:
             emit_plan(target, shape)
-            emit_forward(target, list(symbols), launches)
+            emit_forward(target, shape, launches)
 
         _add_module(builder, "program", emit_program)
         builder.add_ir("header", header_ir(max(len(launches), 1), len(symbols), 65536))
@@ -192,7 +192,8 @@ def _launches(module: ir.Module, lowered: Mapping[str, LoweredKernel], weights: 
             ("weight", weights.place(names[v], layout, str(v.type))) if v in names else places[v]
             for v, layout in zip(op.operands, lowered[callee].layouts, strict=True)
         ]
-        launches.append(Launch(lowered[callee], len(launches), (*operands, *(places[r] for r in op.results))))
+        results = [places[r] for r in op.results]
+        launches.append(Launch(lowered[callee], len(launches), (*operands, *results), size_read(function)))
         hero = ir.StringAttr(function.attributes["mlc.hero"]).value
         reports.append(KernelReport(callee, hero, source_of(op.location)))
     return launches, reports

@@ -1,17 +1,19 @@
 """The native `plan` and `forward` of a model: sizes from input shapes, and the launches one after another.
 
 `plan` reads the input sizes, solves the symbols, refuses sizes that do not fit, and gives output sizes and arena bytes.
-`forward` fills each kernel's argument slots and launches it. Both follow code ABI 1 (runtime/include/mlc_code.h).
+`forward` fills each kernel's argument slots and launches it. Where a kernel made a size, `forward` reads it for those
+that follow and in the end says how large the outputs came out; `plan` takes the largest that it can be. Both follow
+code ABI 1 (runtime/include/mlc_code.h).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from mlc.dialects import dims
-from mlc.dialects.build import type_of
+from mlc.dialects.build import attrs_of, sizes_from_data, type_of
 from mlc.dialects.dims import Size
 from mlir import ir
 from mlir.dialects import arith, cf, llvm
@@ -20,7 +22,7 @@ from .index import Arithmetic, Number, i64
 from .kernel import pointer_type
 from .lower import LoweredKernel, declare_function, open_function
 
-_FAIL_INPUT_DIM, _FAIL_SYMBOL_RANGE, _FAIL_SYMBOL_CLASH, _FAIL_SIZE = 1, 2, 3, 6
+_FAIL_INPUT_DIM, _FAIL_SYMBOL_RANGE, _FAIL_SYMBOL_CLASH, _FAIL_SIZE, _FAIL_DATA_SIZE = 1, 2, 3, 6, 7
 _DYNAMIC = -(2**31)
 # getelementptr keeps constant indices in 29 signed bits.
 _LARGEST_CONSTANT_INDEX = 2**28
@@ -59,6 +61,7 @@ class Launch:
     kernel: LoweredKernel
     index: int
     places: tuple[tuple[str, Size], ...]
+    reads: tuple[Size, Size] | None = None  # the kernel's result is this size, and at most that
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,11 @@ class ProgramShape:
     symbols: Mapping[str, tuple[int, int]]
     arena_bytes: Size
     inner: tuple[Size, ...] = ()  # sizes of results that some symbols in range may make negative
+    computed: Mapping[str, Size] = field(default_factory=dict)  # symbols that data decide: the greatest value
+
+    def depends(self, size: Size) -> bool:
+        """Whether data decide the size."""
+        return any(name in self.computed for name in dims.symbols(size))
 
 
 class _Emitter:
@@ -136,7 +144,9 @@ def _call_pointer(function: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
     ).results[0]
 
 
-class _Plan(_Emitter):
+class _Checking(_Emitter):
+    """One that may fail with a sentence."""
+
     def fail(self, what: int, index: int, got: Number, want: Number) -> ir.Value:
         env = self.field("env")
         function = llvm.load(pointer_type(), self.byte_pointer(env, _ENV_FAIL), alignment=8)
@@ -148,6 +158,10 @@ class _Plan(_Emitter):
         return arith.cmpi(predicate, self.arith.value(a), self.arith.value(b))
 
 
+class _Plan(_Checking):
+    """Solves symbols."""
+
+
 def emit_plan(module: ir.Module, shape: ProgramShape) -> None:
     """`@mlc_plan`. Raises LayoutError when a symbol occurs in no input size that it can be solved from."""
     with _Plan(module, "mlc_plan") as plan:
@@ -155,26 +169,33 @@ def emit_plan(module: ir.Module, shape: ProgramShape) -> None:
         given = plan.field("input_dims")
         sizes = [s for dims_ in shape.inputs for s in dims_]
         actual = [llvm.load(i64(), plan.element(given, i, i64()), alignment=8) for i in range(len(sizes))]
-        for name, position, solve in _solving_order(sizes, names):
+        for name, position, solve in _solving_order(sizes, [n for n in names if n not in shape.computed]):
             _solve_symbol(plan, names.index(name), name, shape.symbols[name], actual[position], solve)
+        for name, most in shape.computed.items():
+            plan.symbols[name] = plan.size(most)
         for position, size in enumerate(sizes):
             wanted = plan.size(size)
             plan.return_unless(
                 plan.compare(0, actual[position], wanted),
                 lambda p=position, w=wanted: plan.fail(_FAIL_INPUT_DIM, p, actual[p], w),
             )
-        for size in shape.inner:
-            got = plan.size(size)
-            plan.return_unless(plan.compare(5, got, 0), lambda g=got: plan.fail(_FAIL_SIZE, -1, g, 0))
+        _refuse_negative(plan, [size for size in shape.inner if not shape.depends(size)])
         store_to = plan.field("symbols")
         for position, name in enumerate(names):
             llvm.store(plan.arith.value(plan.symbols[name]), plan.element(store_to, position, i64()), alignment=8)
         store_to = plan.field("output_dims")
         for position, size in enumerate(s for dims_ in shape.outputs for s in dims_):
-            llvm.store(plan.arith.value(plan.size(size)), plan.element(store_to, position, i64()), alignment=8)
+            most = plan.arith.value(plan.size(dims.most(size, shape.computed)))
+            llvm.store(most, plan.element(store_to, position, i64()), alignment=8)
         arena = plan.arith.value(plan.size(shape.arena_bytes))
         llvm.store(arena, plan.byte_pointer(plan.call, _CALL["arena_bytes"]), alignment=8)
         plan.finish()
+
+
+def _refuse_negative(emitter: _Checking, sizes: Sequence[Size]) -> None:
+    for size in sizes:
+        got = emitter.size(size)
+        emitter.return_unless(emitter.compare(5, got, 0), lambda g=got: emitter.fail(_FAIL_SIZE, -1, g, 0))
 
 
 def _solving_order(sizes: Sequence[Size], names: Sequence[str]) -> list[tuple[str, int, tuple[int, Size]]]:
@@ -212,10 +233,11 @@ def _solve_symbol(
     plan.return_unless(inside, lambda: plan.fail(_FAIL_SYMBOL_RANGE, index, value, 0))
 
 
-class _Forward(_Emitter):
+class _Forward(_Checking):
     """Keeps base pointers at hand."""
 
     bases: dict[str, ir.Value]
+    pending: set[str]  # sizes that no kernel made yet; the symbol is its greatest value until then
 
     def pointer(self, place: tuple[str, Size]) -> ir.Value:
         kind, where = place
@@ -225,22 +247,63 @@ class _Forward(_Emitter):
         return self.byte_pointer(self.bases["weights" if kind == "weight" else "arena"], self.size(where))
 
 
-def emit_forward(module: ir.Module, symbols: Sequence[str], launches: Sequence[Launch]) -> None:
+def emit_forward(module: ir.Module, shape: ProgramShape, launches: Sequence[Launch]) -> None:
     """`@mlc_forward`: launches in order; the first status other than 0 is returned."""
     for name in dict.fromkeys(one.kernel.name for one in launches):
         declare_function(module, name, [pointer_type(), i64(), i64()])
     with _Forward(module, "mlc_forward") as forward:
         slots = max((len(x.places) + len(x.kernel.symbols) for x in launches), default=1)
         args = llvm.alloca(pointer_type(), arith.constant(i64(), max(slots, 1)), i64(), alignment=16)
+        forward.pending = set(shape.computed)
         forward.bases = {n: forward.field(n) for n in ("inputs", "outputs", "weights", "arena")}
         table = forward.field("symbols")
-        for position, name in enumerate(symbols):
+        for position, name in enumerate(shape.symbols):
             forward.symbols[name] = llvm.load(i64(), forward.element(table, position, i64()), alignment=8)
+        forward.symbols |= {name: forward.arith.value(forward.size(most)) for name, most in shape.computed.items()}
         env = forward.field("env")
         launch = llvm.load(pointer_type(), forward.byte_pointer(env, _ENV_LAUNCH), alignment=8)
         for one in launches:
             _emit_launch(forward, env, launch, args, one)
+            if one.reads is not None:
+                _read_size(forward, shape, one)
+        _store_output_dims(forward, shape)
         forward.finish()
+
+
+def _read_size(forward: _Forward, shape: ProgramShape, one: Launch) -> None:
+    """The size that a kernel made, for those after it, once it is in its range."""
+    assert one.reads is not None
+    size, most = one.reads
+    got = llvm.load(i64(), forward.pointer(one.places[-1]), alignment=8)
+    if size == most:
+        wanted = forward.size(size)
+        forward.return_unless(forward.compare(0, got, wanted), lambda: forward.fail(_FAIL_DATA_SIZE, -1, got, wanted))
+        return
+    name, table = str(size), forward.field("symbols")
+    position = list(shape.symbols).index(name)
+    inside = arith.andi(
+        forward.compare(5, got, shape.symbols[name][0]), forward.compare(3, got, forward.symbols[name])
+    )
+    forward.return_unless(inside, lambda: forward.fail(_FAIL_SYMBOL_RANGE, position, got, 0))
+    llvm.store(got, forward.element(table, position, i64()), alignment=8)
+    forward.symbols[name] = got
+    forward.pending.discard(name)
+    _refuse_negative(
+        forward,
+        [s for s in shape.inner if name in dims.symbols(s) and not forward.pending.intersection(dims.symbols(s))],
+    )
+
+
+def _store_output_dims(forward: _Forward, shape: ProgramShape) -> None:
+    """How large the outputs came out whose sizes data decide."""
+    flat = [size for dims_ in shape.outputs for size in dims_]
+    if not any(map(shape.depends, flat)):
+        return
+    store_to = forward.field("output_dims")
+    for position, size in enumerate(flat):
+        if shape.depends(size):
+            value = forward.arith.value(forward.size(size))
+            llvm.store(value, forward.element(store_to, position, i64()), alignment=8)
 
 
 def _emit_launch(forward: _Forward, env: ir.Value, launch: ir.Value, args: ir.Value, one: Launch) -> None:
@@ -261,7 +324,7 @@ def _emit_launch(forward: _Forward, env: ir.Value, launch: ir.Value, args: ir.Va
     forward.arith.scopes.pop()
 
 
-def program_shape(forward: ir.Operation, symbols: Mapping[str, tuple[int, int]]) -> ProgramShape:
+def program_shape(module: ir.Module, forward: ir.Operation, symbols: Mapping[str, tuple[int, int]]) -> ProgramShape:
     """Input and output sizes and the arena from `@forward`."""
     block = forward.regions[0].blocks[0]
     returned = block.operations[len(block.operations) - 1].operation.operands
@@ -270,4 +333,14 @@ def program_shape(forward: ir.Operation, symbols: Mapping[str, tuple[int, int]])
         tuple(type_of(a).shape for a in block.arguments), tuple(type_of(v).shape for v in returned), symbols,
         dims.parse(ir.StringAttr(forward.attributes["mlc.arena_bytes"]).value),
         tuple(dict.fromkeys(size for size in made if dims.bounds(size, symbols)[0] < 0)),
+        sizes_from_data(module),
     )
+
+
+def size_read(kernel: ir.Operation) -> tuple[Size, Size] | None:
+    """The size that a kernel's result is, and the greatest it may be; None for kernels that compute tensors."""
+    for operation in kernel.regions[0].blocks[0].operations:
+        if operation.operation.name == "mlc.read_size":
+            attrs = attrs_of(operation)
+            return attrs["size"], attrs["bound"]
+    return None

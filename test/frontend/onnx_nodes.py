@@ -24,7 +24,8 @@ import onnx
 from mlc.dialects.reference import run_function
 from mlc.dialects.verify import verify_module
 from mlc.dialects.weights import store_of
-from mlc.frontend.onnx import LARGEST_SIZE, import_onnx
+from mlc.frontend.onnx import import_onnx
+from mlc.frontend.onnx_symbols import LARGEST_SIZE
 from mlc.frontend.report import UnsupportedError
 from mlc.targets.machines import find_machine
 from mlc.tools import driver

@@ -16,7 +16,10 @@ static void test_runs(const mlc_model *model) {
     CHECK_STATUS(MLC_OK, mlc_session_symbol(self.session, 0, &value));
     CHECK(value == row_count);
     memset(self.y, 0xff, sizeof self.y);
+    CHECK_STATUS(MLC_BAD_STATE, mlc_session_result_shape(self.session, 0, &shape));
     CHECK_STATUS(MLC_OK, mlc_session_run(self.session));
+    CHECK_STATUS(MLC_OK, mlc_session_result_shape(self.session, 0, &shape));
+    CHECK(shape.rank == 2 && shape.shape[0] == row_count && shape.shape[1] == COLUMNS);
     affine_check(&self, row_count);
     CHECK_TEXT("", mlc_session_detail(self.session));
   }
