@@ -77,7 +77,10 @@ int main(int argc, char **argv) {
   TRY(mlc_session_run(session), mlc_session_detail(session));
   for (uint32_t index = 0; index < output_count; ++index) {
     mlc_tensor_info info = {.struct_size = sizeof info};
+    void *data = outputs[index].data;
     TRY(mlc_model_output(model, index, &info), "output");
+    TRY(mlc_session_result_shape(session, index, &outputs[index]), "output"); /* data may decide sizes */
+    outputs[index].data = data;
     print_tensor(info.name, &outputs[index]);
   }
   mlc_model_close(model);
