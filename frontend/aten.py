@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from mlc.frontend.aten_data import read_item
 from mlc.frontend.aten_rows import ALIASES, IGNORED_KEYWORDS, ROWS, AtenBuilder, Row, is_tensor
 from mlc.frontend.aten_subgraphs import CALLS, is_elementwise, without_block_mask
 from mlc.frontend.aten_views import Views, functional_target, written_argument
+from mlc.frontend.custom_ops import LoweringError, apply, torch_lowering
 from mlc.frontend.graph import GraphBuilder
 from mlc.frontend.record import Arg, Graph, Node, Program, Ref, refs
 from mlc.frontend.report import Report, UnsupportedCaseError
@@ -96,6 +97,9 @@ def _declared_row(definition: OpDef) -> Row:
 
 def find_row(target: str) -> Row | None:
     """The row of "aten.add.Tensor": its own, or the one for all of aten.add; under its other name, if it has one."""
+    own = torch_lowering(target)
+    if own is not None:
+        return lambda b, *args, **kwargs: apply(own, b.graph, list(args), kwargs)
     rows = load_rows()
     for name in (target, target.rsplit(".", 1)[0]):
         for known in (name, ALIASES.get(name)):
@@ -110,7 +114,7 @@ class _Importer:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.report = Report(program.source)
-        ranges = {n: (low, dims.INFINITY if high is None else high) for n, (low, high) in program.symbols.items()}
+        ranges = _ranges(program.symbols)
         self.graph = GraphBuilder(ranges)
         self.builder = AtenBuilder(self.graph, ranges)
         self.weights: dict[tuple[Any, ...], np.ndarray] = {}
@@ -188,6 +192,25 @@ class _Importer:
         return self.graph.weight(self.weight_names[key], self.weights[key])
 
 
+def _ranges(limits: Mapping[str, tuple[int, int | None]]) -> dict[str, tuple[int, int]]:
+    """Ranges of the symbols. Torch also states those of derived sizes ("8*s0"), which narrow the one they are made
+    of."""
+    ranges: dict[str, tuple[int, int]] = {}
+    for text, (low, most) in limits.items():
+        high, size = dims.INFINITY if most is None else most, dims.parse(text)
+        names = dims.symbols(size)
+        if len(names) != 1:
+            continue
+        offset = dims.substitute(size, {names[0]: 0})
+        slope = dims.substitute(size, {names[0]: 1}) - offset
+        if size != dims.symbol(names[0]) * slope + offset or not isinstance(slope, int) or slope < 1:
+            continue
+        least, largest = ranges.get(names[0], (0, dims.INFINITY))
+        within = dims.INFINITY if high == dims.INFINITY else (high - offset) // slope
+        ranges[names[0]] = (max(least, -(-(low - offset) // slope)), min(largest, within))
+    return ranges
+
+
 def _with_none(tree: dict[str, Any], is_none: Iterator[bool]) -> dict[str, Any]:
     if tree["kind"] == "leaf":
         return {"kind": "none"} if next(is_none, False) else tree
@@ -237,7 +260,7 @@ class Scope:
         self.importer.graph.at(loc.file, loc.line, loc.module)
         try:
             result = self.call(node)
-        except (UnsupportedCaseError, OpError) as error:
+        except (UnsupportedCaseError, OpError, LoweringError) as error:
             self.importer.report.add(node.target, loc, str(error))
             result = _POISON
         except (ValueError, TypeError, AssertionError, NotImplementedError) as error:

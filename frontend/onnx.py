@@ -21,6 +21,7 @@ from mlc.dialects.dims import Dim, Size
 from mlc.dialects.op import OpError
 from mlc.dialects.types import DTYPES
 from mlc.frontend import data_sizes, onnx_control, onnx_fold, onnx_sequences
+from mlc.frontend.custom_ops import LoweringError, apply, onnx_lowering
 from mlc.frontend.graph import SMALL_CONSTANT_ELEMENTS, GraphBuilder, Value
 from mlc.frontend.onnx_ops import (
     ByDefinitionError,
@@ -181,7 +182,7 @@ class Importer:
             inputs = [scope.get(name) if name else None for name in node.inputs]
             try:
                 results = self.run_node(node, inputs, scope)
-            except (UnsupportedNodeError, OpError) as error:
+            except (UnsupportedNodeError, OpError, LoweringError) as error:
                 self.refuse(node, error)
                 results = [FAILED] * len(node.outputs)
             scope.values.update(zip(node.outputs, results, strict=False))
@@ -191,12 +192,16 @@ class Importer:
         control = onnx_control.CONTROL.get(node.op) if not node.domain else None
         if control is None and any(isinstance(x, onnx_sequences.Items) for x in inputs) and node.op != "Identity":
             raise UnsupportedNodeError("a sequence as input")
-        row_ = find_row(node)
+        row_, own = find_row(node), onnx_lowering(node.domain, node.op)
         if any(x is FAILED for x in inputs):
-            if row_ is None and control is None and one_to_one(node) is None and self.function_of(node, inputs) is None:
+            found = own or row_ or control or one_to_one(node) or self.function_of(node, inputs)
+            if found is None:
                 self.refuse(node)
             return [FAILED] * len(node.outputs)
         self.locate(node)
+        if own is not None:
+            operands = [None if x is None else self.materialize(x, n) for x, n in zip(inputs, node.inputs, strict=True)]
+            return _as_list(apply(own, self.g, operands, _plain_attrs(node)))
         if control is not None:
             return control(self, node, inputs, scope)
         if all(x is None or isinstance(x, Known) for x in inputs):
@@ -356,6 +361,10 @@ def _fixed_array(info: ValueInfo, value: Any) -> np.ndarray:
         shapes = f"{list(array.shape)}; the model takes {list(info.shape)}"
         raise OnnxError(f"the value given for input '{info.name}' has shape {shapes}")
     return array
+
+
+def _plain_attrs(node: Node) -> dict[str, Any]:
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in node.attrs.items()}
 
 
 def _as_list(result: Any) -> list[Any]:

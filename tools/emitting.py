@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -58,3 +60,15 @@ def tuning(seconds: float | None, file: Path | None) -> driver.Tuning | None:
     if seconds is not None and not seconds >= 0:
         raise driver.CompileError(f"--tune {seconds}: give seconds, 0 or more")
     return None if seconds is None else driver.Tuning(seconds, file)
+
+
+def run_ops_file(file: Path) -> None:
+    """Runs a Python file that registers lowerings with `mlc.import_op`. Raises CompileError for one that fails."""
+    if not file.is_file():
+        raise driver.CompileError(f"there is no file {file}")
+    try:
+        runpy.run_path(str(file), run_name="mlc_ops")
+    except Exception as error:
+        lines = [trace.lineno for trace in traceback.extract_tb(error.__traceback__) if trace.filename == str(file)]
+        place = f"{file}:{lines[-1]}" if lines else str(file)
+        raise driver.CompileError(f"{place}: {type(error).__name__}: {error}") from error

@@ -45,10 +45,13 @@ def compile_command(
     ] = "host",
     emit: Annotated[str, typer.Option(help="artifact, static (model.o, model.h), asm, llvm or mlir.")] = "artifact",
     dim: Annotated[
-        list[str] | None, typer.Option(help="An ONNX size: NAME=8 fixes it, NAME=1:64 gives its range.")
+        list[str] | None, typer.Option(help="An ONNX size, or one from data: NAME=8 fixes it, NAME=1:64 is its range.")
     ] = None,
     value: Annotated[
         list[str] | None, typer.Option(help="Fixes an ONNX input: NAME=8, NAME=[1,2] or NAME=F.npy.")
+    ] = None,
+    ops: Annotated[
+        list[Path] | None, typer.Option(help="Runs this Python file first, for its @mlc.import_op functions.")
     ] = None,
     precision: Annotated[
         str, typer.Option(help="Of the factors of products: f32, bf16 or f16; sums and all else stay f32.")
@@ -65,6 +68,8 @@ def compile_command(
     """Compiles MODEL for one machine or several into one file."""
     from mlc.tools import emitting
 
+    for file in ops or []:
+        emitting.run_ops_file(file)
     with notes.status(f"compiling {model.name}") as status:
         def watch(sentence: str) -> None:
             if not quiet and not as_json:

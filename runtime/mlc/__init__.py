@@ -13,6 +13,7 @@ _HOMES = {
     "compile": "mlc.tools.driver",
     "Artifact": "mlc.tools.driver",
     "save": "mlc.tools.driver",
+    "import_op": "mlc.frontend.custom_ops",
 }
 __all__ = list(_HOMES)
 
