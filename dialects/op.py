@@ -24,7 +24,9 @@ from typing import Any
 from . import dims, types
 from .types import DTYPES, TensorType
 
-RULES = ("infer", "emit", "at", "combine", "tiles", "kernel", "layouts", "lower", "fold", "strides", "neutral")
+RULES = (
+    "infer", "emit", "at", "combine", "tiles", "kernel", "layouts", "lower", "fold", "strides", "neutral", "in_place",
+)  # fmt: skip
 KINDS = ("pointwise", "view", "gather", "reduce", "composite", "contract", "special", "source")
 
 

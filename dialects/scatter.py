@@ -53,6 +53,12 @@ def _(x, indices, updates, *, reduce):
     return x
 
 
+@scatter_lines.rule("in_place")
+def _(*, reduce):
+    """A tile writes only lines of x that it alone reads."""
+    return 0
+
+
 @scatter_lines.rule("tiles")
 def _(x, indices, updates, *, reduce):
     return x.shape[0] * dims.ceildiv(x.shape[2], _LINES_PER_TILE)
@@ -75,7 +81,7 @@ def _(k, tile, ins, outs, *, reduce):
 
         return k.loop(count, [], one)
 
-    k.loop(length, [], copy)
+    k.when(k.lies_elsewhere(x, result), lambda: k.loop(length, [], copy))
 
     def update(j, _):
         def one(i, _):

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from mlc.dialects import dims
 from mlc.dialects.build import load_ops
 from mlc.dialects.dims import Dim
@@ -30,7 +31,6 @@ from mlc.frontend.record import Arg, Graph, Node, Program, Ref, refs
 from mlc.frontend.report import Report, UnsupportedCaseError
 
 if TYPE_CHECKING:
-    import numpy as np
     from mlir import ir
 
 _POISON = object()
@@ -137,28 +137,46 @@ class _Importer:
         env |= zip((name for name, _, _ in specs), self.graph.declare_inputs(specs), strict=True)
         weights = {spec.name: spec.target for spec in program.inputs if spec.kind in ("param", "buffer", "constant")}
         scope = Scope(self, program.graph, env, weights)
+        states = self.written_weights(scope)
+        env |= {name: self.state(name, target) for name, target in states.items()}
         scope.run([output.arg for output in program.outputs])
         self.check_mutations(scope)
         outputs, tree = self.outputs(scope)
+        kept = [self.state_after(scope, name, target) for name, target in states.items()]
         self.report.raise_if_any()
         for name in [n for n in self.graph.symbols if n in self.builder.unread or n.startswith("zuf")]:
             del self.graph.symbols[name]
-        module = self.graph.finish(outputs)
+        module = self.graph.finish(outputs, kept)
         return Imported(module, [name for name, _, _ in specs], program.input_tree, tree)
 
+    def written_weights(self, scope: Scope) -> dict[str, str]:
+        """Stored tensors that a run writes, by the name of their placeholder: the model's state.
+
+        In place, or as a result of the signature where the program was made functional.
+        """
+        targets = {scope.views.root(name) for node in scope.nodes if (name := written_argument(node)) is not None}
+        new = {output.target for output in self.program.outputs if output.kind == "buffer"}
+        return {
+            name: target for name, target in scope.weights.items() if name in targets or target in new
+        }
+
+    def state(self, name: str, target: str) -> Any:
+        weight = self.program.weights[target]
+        return self.graph.declare_state(target, np.ascontiguousarray(weight.array()).reshape(weight.shape))
+
+    def state_after(self, scope: Scope, name: str, target: str) -> Any:
+        """What the state is at the end of the run."""
+        new = next((o.arg for o in self.program.outputs if o.kind == "buffer" and o.target == target), None)
+        return scope.read(name) if new is None else scope.arg(new)
+
     def check_mutations(self, scope: Scope) -> None:
-        """Reports writes that a caller could see: to buffers, which an artifact does not keep yet, and to inputs."""
-        kinds = {spec.name: spec for spec in self.program.inputs}
-        by_target = {spec.target: name for name, spec in kinds.items() if spec.target}
-        written = {name for name in scope.views.written if name in kinds}
-        for output in self.program.outputs:
-            if output.kind != "user":
-                written.add(by_target.get(output.target, output.target))
+        """Reports writes to the caller's inputs."""
+        inputs = {spec.name for spec in self.program.inputs if spec.kind == "user"}
+        written = {name for name in scope.views.written if name in inputs}
+        written |= {output.target for output in self.program.outputs if output.kind == "user_input"}
         for name in sorted(written):
-            what = f"buffer {kinds[name].target}" if kinds[name].kind != "user" else f"input {name}"
-            loc = scope.views.written.get(name, "the signature")
-            reason = "state is not kept between runs; return the new value as an output instead"
-            self.report.add(f"write to {what}", loc, reason)
+            reason = "inputs are not written; return the new value as an output, or make the tensor a buffer"
+            self.report.add(f"write to input {name}", scope.views.written.get(name, "the signature"), reason)
 
     def outputs(self, scope: Scope) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
         """Named results, and the output tree with None written into it; numbers and sizes are 0-D tensors."""
@@ -179,8 +197,6 @@ class _Importer:
 
     def weight(self, target: str) -> Any:
         """A stored tensor as a value; tensors that share memory and layout are one weight."""
-        import numpy as np
-
         weight = self.program.weights[target]
         if weight.dtype not in DTYPES:
             raise UnsupportedCaseError(f"the weight {target} has dtype {weight.dtype}, which is not supported")

@@ -29,6 +29,7 @@ class GraphBuilder(OpBuilder):
             self.loc = ir.Location.unknown()
             self.module = ir.Module.create(self.loc)
         self._inputs: list[tuple[str, TensorType]] = []
+        self._states: list[tuple[str, TensorType, str]] = []  # the last one names the weight that it begins with
         self._weight_values: dict[str, Value] = {}
         self._function: ir.Operation | None = None
         self.block: ir.Block | None = None
@@ -49,18 +50,33 @@ class GraphBuilder(OpBuilder):
             self.point = ir.InsertionPoint(self.block)
             return [Value(a) for a in self.block.arguments]
 
-    def finish(self, outputs: Sequence[tuple[str, Value]]) -> ir.Module:
-        """Closes `@forward`, writes input and output names and symbol ranges; returns the verified module."""
-        assert self._function is not None and self.block is not None
+    def declare_state(self, name: str, array: np.ndarray) -> Value:
+        """A tensor that is kept from run to run and begins as `array`; called after `declare_inputs`."""
+        assert self.block is not None
+        type_ = TensorType(types.dtype_of_numpy(array.dtype), tuple(array.shape))
+        self._states.append((name, type_, self.weights.add(f"state {name}", array)))
         with self.context, self.loc:
-            results = [v.ir.type for _, v in outputs]
-            arguments = [t.to_ir() for _, t in self._inputs]
+            return Value(self.block.add_argument(type_.to_ir(), self.loc))
+
+    def finish(self, outputs: Sequence[tuple[str, Value]], states: Sequence[Value] = ()) -> ir.Module:
+        """Closes `@forward`, writes input and output names and symbol ranges; returns the verified module.
+
+        `states`: what the declared states are after a run, in their order.
+        """
+        assert self._function is not None and self.block is not None and len(states) == len(self._states)
+        with self.context, self.loc:
+            returned = [*(v.ir for _, v in outputs), *(v.ir for v in states)]
+            results = [v.type for v in returned]
+            arguments = [t.to_ir() for _, t in self._inputs] + [t.to_ir() for _, t, _ in self._states]
             attributes = self._function.attributes
             attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(arguments, results))
             attributes["mlc.inputs"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n, _ in self._inputs])
             attributes["mlc.outputs"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n, _ in outputs])
+            if self._states:
+                attributes["mlc.states"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n, _, _ in self._states])
+                attributes["mlc.initial"] = ir.ArrayAttr.get([ir.StringAttr.get(w) for _, _, w in self._states])
             with ir.InsertionPoint(self.block):
-                ir.Operation.create("func.return", operands=[v.ir for _, v in outputs])
+                ir.Operation.create("func.return", operands=returned)
             self._raise_lower_bounds()
             ranges = {n: ir.DenseI64ArrayAttr.get(list(r)) for n, r in self.symbols.items()}
             self.module.operation.attributes["mlc.symbols"] = ir.DictAttr.get(ranges)

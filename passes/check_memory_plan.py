@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlc.dialects import dims
-from mlc.dialects.build import definition_of, sizes_from_data, type_of
+from mlc.dialects.build import attrs_of, definition_of, sizes_from_data, type_of
+from mlc.dialects.state import state_count
 from mlir import ir
 
 from .base import Pass, PassError
@@ -59,6 +60,8 @@ def _calls_and_ends(module: ir.Module) -> tuple[list[ir.Operation], dict[ir.Valu
 def _reads_in_place(kernel: ir.Operation, position: int) -> bool:
     """Whether every path from the argument to the result is elementwise on the result's shape."""
     block = body_of(kernel)
+    if _is_changed_by_its_only_reader(block.arguments[position]):
+        return True
     result = type_of(block.operations[len(block.operations) - 1].operation.operands[0])
     pending, seen = [block.arguments[position]], set()
     while pending:
@@ -77,6 +80,19 @@ def _reads_in_place(kernel: ir.Operation, position: int) -> bool:
     return type_of(block.arguments[position]) == result
 
 
+def _is_changed_by_its_only_reader(value: ir.Value) -> bool:
+    """Whether an op that says so writes its result over the value, reshaped perhaps, and no other op reads it."""
+    uses = list(value.uses)
+    if len(uses) != 1:
+        return False
+    user = uses[0].owner.operation
+    if user.name in ("mlc.reshape", "mlc.copy"):
+        return _is_changed_by_its_only_reader(user.results[0])
+    definition = definition_of(user)
+    rule = None if definition is None else definition.rules.get("in_place")
+    return rule is not None and rule(**attrs_of(user)) == uses[0].operand_number
+
+
 @dataclass(frozen=True)
 class CheckMemoryPlan(Pass):
     """Fails when two values that are alive at the same call overlap, or one lies outside the arena or off alignment.
@@ -85,6 +101,7 @@ class CheckMemoryPlan(Pass):
     """
 
     def run(self, module: ir.Module) -> None:
+        _check_states(module)
         ranges, of_data = _ranges(module), sizes_from_data(module)
         for sample in _SAMPLES if ranges else (1,):
             at = {n: min(max(sample + i, low), high) for i, (n, (low, high)) in enumerate(ranges.items())}
@@ -125,6 +142,28 @@ class CheckMemoryPlan(Pass):
                         is_last and other.start == placed.start and _reads_in_place(callee, operands.index(other.value))
                     ):
                         raise PassError(f"two live values overlap at {placed.start}..{placed.stop} ({call.location})")
+
+
+def _check_states(module: ir.Module) -> None:
+    """Fails where the call that writes a state's new value leaves its old one for others to read, or reads it in
+    another order than it writes."""
+    everything = functions(module)
+    forward = everything["forward"]
+    count = state_count(forward)
+    block = body_of(forward)
+    calls, _ = _calls_and_ends(module)
+    results = list(block.operations[len(block.operations) - 1].operation.operands)
+    for state, value in zip(list(block.arguments)[-count:], results[-count:], strict=True) if count else ():
+        writer = next((step for step, call in enumerate(calls) if value in list(call.results)), None)
+        if writer is None:
+            raise PassError("a state's new value is the result of no call")
+        call = calls[writer]
+        is_late = any(state in list(other.operands) for other in calls[writer + 1 :])
+        places = [position for position, operand in enumerate(call.operands) if operand == state]
+        callee = everything[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
+        is_apart = any(not _reads_in_place(callee, position) for position in places) or len(places) > 1
+        if is_late or is_apart:
+            raise PassError(f"a state is overwritten before all that read it have done so ({call.location})")
 
 
 def _ranges(module: ir.Module) -> dict[str, tuple[int, int]]:

@@ -20,6 +20,7 @@ KERNELS = [
     "fuse{max-ops=64}",
     "expand-composites",     # inside kernels: softmax to max, sub, exp, sum, div
     "pack-weights",
+    "keep-state",            # before plan-memory: copies are calls like others
     "plan-memory",
     "check-memory-plan",
 ]

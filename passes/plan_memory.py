@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mlc.dialects import dims
-from mlc.dialects.build import definition_of, sizes_from_data, symbol_ranges, type_of
+from mlc.dialects.build import attrs_of, definition_of, sizes_from_data, symbol_ranges, type_of
 from mlc.dialects.dims import Size
 from mlir import ir
 
@@ -103,6 +103,8 @@ def in_place_arguments(kernel: ir.Operation) -> list[int]:
     block = body_of(kernel)
     returned = block.operations[len(block.operations) - 1].operation.operands
     emitter = ir.StringAttr(kernel.attributes["mlc.emitter"]).value
+    if len(returned) == 1 and emitter == "special":
+        return _written_argument(returned[0])
     if len(returned) != 1 or emitter not in ("pointwise", "contract"):
         return []
     result = type_of(returned[0])
@@ -111,6 +113,24 @@ def in_place_arguments(kernel: ir.Operation) -> list[int]:
         if type_of(argument) == result and _only_elementwise(argument, result):
             found.append(position)
     return found
+
+
+def _written_argument(result: ir.Value) -> list[int]:
+    """The argument whose lines the special op that makes `result` changes in place, by its `in_place` rule."""
+    operation = _before_reshapes(result).owner
+    definition = None if isinstance(operation, ir.Block) else definition_of(operation.operation)
+    if definition is None or "in_place" not in definition.rules:
+        return []
+    changed = operation.operation.operands[definition.rules["in_place"](**attrs_of(operation.operation))]
+    argument = _before_reshapes(changed)
+    readers = users_of(argument) if isinstance(argument.owner, ir.Block) else []
+    return [ir.BlockArgument(argument).arg_number] if len(readers) == 1 else []
+
+
+def _before_reshapes(value: ir.Value) -> ir.Value:
+    while not isinstance(value.owner, ir.Block) and value.owner.operation.name in ("mlc.reshape", "mlc.copy"):
+        value = value.owner.operation.operands[0]
+    return value
 
 
 def _only_elementwise(value: ir.Value, result) -> bool:

@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from mlc import artifact as container
 from mlc.dialects import dims
 from mlc.dialects.build import sizes_from_data, symbol_ranges, type_of
 from mlc.dialects.machine import Machine
+from mlc.dialects.state import state_count, state_offsets
 from mlc.dialects.types import TensorType
+from mlc.dialects.weights import store_of
 from mlc.passes.base import run_pipeline
 from mlc.passes.check_memory_plan import peak_live_bytes
 from mlc.passes.pipeline import pipeline
@@ -63,15 +66,16 @@ class Artifact:
     targets: list[container.Target]
     info: dict[str, Any]
     weights: list[container.Chunk] = field(default_factory=list)
+    state: list[container.Chunk] = field(default_factory=list)
     seconds: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Writes the file; returns its bytes."""
-        return container.write_artifact(path, self.meta, self.targets, self.info, self.weights)
+        return container.write_artifact(path, self.meta, self.targets, self.info, self.weights, state=self.state)
 
     def to_bytes(self) -> bytes:
         """The file in memory."""
-        return container.artifact_bytes(self.meta, self.targets, self.info, self.weights)
+        return container.artifact_bytes(self.meta, self.targets, self.info, self.weights, state=self.state)
 
 
 def import_model(
@@ -140,7 +144,7 @@ def compile(
     built: list[container.Target] = []
     info: dict[str, Any] = {}
     seconds: dict[str, dict[str, float]] = {}
-    meta = None
+    meta, state = None, []
     for machine in machines:
         say = watch or (lambda _: None)
         say(f"importing for {machine.name}")
@@ -149,12 +153,12 @@ def compile(
         code = compile_module(
             source.module, machine, dump_dir=folder, watch=say, tuning=tune, precision=precision
         )
-        meta = describe(source.module)
+        meta, state = describe(source.module), initial_state(source.module)
         built.append(target_of(source.module, machine, code))
         seconds[machine.name] = code.seconds
         info = info or _info(source, code)
     assert meta is not None
-    return Artifact(meta, built, info, seconds=seconds)
+    return Artifact(meta, built, info, state=state, seconds=seconds)
 
 
 def save(program: Any, path: str | os.PathLike[str]) -> None:
@@ -217,8 +221,11 @@ def describe(module: ir.Module) -> container.Meta:
     with module.context:
         forward = _forward(module)
         block = forward.regions[0].blocks[0]
-        inputs = [type_of(a) for a in block.arguments]
-        outputs = [type_of(v) for v in block.operations[len(block.operations) - 1].operation.operands]
+        count = state_count(forward)
+        arguments = [type_of(a) for a in block.arguments]
+        inputs, states = arguments[: len(arguments) - count], arguments[len(arguments) - count :]
+        results = [type_of(v) for v in block.operations[len(block.operations) - 1].operation.operands]
+        outputs = results[: len(results) - count]
         symbols = tuple(container.Symbol(n, low, high) for n, (low, high) in symbol_ranges(module).items())
         of_data = sizes_from_data(module)
 
@@ -229,7 +236,19 @@ def describe(module: ir.Module) -> container.Meta:
             symbols,
             described(_names(forward, "mlc.inputs", len(inputs)), inputs),
             described(_names(forward, "mlc.outputs", len(outputs)), outputs),
+            described(_names(forward, "mlc.states", count), states),
         )
+
+
+def initial_state(module: ir.Module) -> list[container.Chunk]:
+    """What states begin as, at their offsets; those of zeros left out."""
+    with module.context:
+        forward, store = _forward(module), store_of(module)
+        if not state_count(forward):
+            return []
+        arrays = [store.get(ir.StringAttr(name).value) for name in ir.ArrayAttr(forward.attributes["mlc.initial"])]
+        chunks = map(container.Chunk, state_offsets(forward), map(np.ascontiguousarray, arrays))
+        return [chunk for chunk in chunks if chunk.data.view(np.uint8).any()]
 
 
 def _tensor_info(name: str, type_: TensorType, of_data: Mapping[str, dims.Size]) -> container.TensorInfo:
@@ -283,20 +302,23 @@ def write_form(
         work = Path(scratch) / "L2"
         if form == "static":
             built = target_of(source.module, machine, code)
-            files = _write_static(output or Path("."), stem, describe(source.module), built, machine)
+            model_parts = describe(source.module), built, initial_state(source.module)
+            files = _write_static(output or Path("."), stem, *model_parts, machine)
         else:
             files = [_write_text(output, stem, form, work, machine)]
     return {str(f): f.stat().st_size for f in files}, len(code.launches)
 
 
 def _write_static(
-    folder: Path, stem: str, meta: container.Meta, target: container.Target, machine: Machine
+    folder: Path, stem: str, meta: container.Meta, target: container.Target, state: Sequence[container.Chunk],
+    machine: Machine,
 ) -> list[Path]:
     from mlc.firmware import write_static
 
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"\W", "_", stem)
-    assembly, header, weights = write_static(folder, name if name[0].isalpha() else f"m{name}", meta, target)
+    name = name if name[0].isalpha() else f"m{name}"
+    assembly, header, weights = write_static(folder, name, meta, target, state=state)
     target_object = assembly.with_suffix(".o")
     run_tool(["clang", "-target", machine.triple, "-c", str(assembly), "-o", str(target_object)])
     assembly.unlink()

@@ -28,6 +28,7 @@ def summary(path: Path) -> dict[str, Any]:
         })
     return {
         "file_bytes": found.data.nbytes, "inputs": tensors(found.meta.inputs), "outputs": tensors(found.meta.outputs),
+        "states": tensors(found.meta.states),
         "symbols": {s.name: [s.min, s.max] for s in found.meta.symbols}, "targets": targets,
         "kernels": found.info.get("kernels", []), "arena": found.info.get("arena", {}),
     }
@@ -36,7 +37,7 @@ def summary(path: Path) -> dict[str, Any]:
 def text(summary: dict[str, Any]) -> str:
     """The summary on a screen."""
     lines = [f"{summary['file_bytes']:,} bytes"]
-    for kind in ("inputs", "outputs"):
+    for kind in ("inputs", "outputs", "states"):
         for row in summary[kind]:
             lines.append(f"{kind[:-1]:<7} {row['name']}: {row['dtype']}[{', '.join(map(str, row['dims']))}]")
     for name, (low, high) in summary["symbols"].items():

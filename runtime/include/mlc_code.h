@@ -70,7 +70,7 @@ typedef struct mlc_call_v1 {
   int64_t *output_dims; /* plan writes it; forward writes those that data decide, of which plan gave the largest */
   int64_t *symbols;     /* plan writes it, forward reads it, and writes those that data decide */
   int64_t arena_bytes;  /* plan writes it */
-  uint8_t *state;       /* null: no state in ABI 1 */
+  uint8_t *state;       /* of all states, one after another, each from a line on; null: the model has none */
 } mlc_call_v1;
 
 /* plan reads input_dims and fills symbols, output_dims and arena_bytes; forward computes. Both return 0, or what

@@ -198,6 +198,8 @@ typedef struct mlc_static_model {
   const mlc_code_v1 *code;
   const void *weights; /* 64-byte aligned; null if the model has none */
   uint64_t weights_bytes;
+  const void *state; /* the first bytes of what states begin as, the rest being zeros; null: all zeros */
+  uint64_t state_bytes;
 } mlc_static_model;
 MLC_API MLC_NODISCARD mlc_status mlc_model_view_static(const mlc_static_model *parts, const mlc_view_options *options,
                                                        mlc_model_storage *storage, const mlc_model **out_model);
@@ -213,11 +215,14 @@ typedef struct mlc_need {
   uint32_t arena_align_bytes;
   uint32_t io_align_bytes;  /* of input and output data */
   uint64_t arena_bytes_max; /* the most that any allowed shape needs; UINT64_MAX: only mlc_session_plan can tell */
+  uint64_t state_bytes;     /* of all states, kept as long as what they remember; 0: the model has none */
 } mlc_need;
 MLC_API MLC_NODISCARD mlc_status mlc_model_need(const mlc_model *model, mlc_need *out_need);
 
 MLC_API uint32_t mlc_model_input_count(const mlc_model *model);
 MLC_API uint32_t mlc_model_output_count(const mlc_model *model);
+/* States are tensors that runs keep and change, such as caches of keys and values. */
+MLC_API uint32_t mlc_model_state_count(const mlc_model *model);
 MLC_API uint32_t mlc_model_symbol_count(const mlc_model *model);
 MLC_API uint32_t mlc_model_kernel_count(const mlc_model *model);
 /* Index of the target that was taken, in the file's order, and its name. */
@@ -226,6 +231,7 @@ MLC_API const char *mlc_model_target_name(const mlc_model *model);
 /* BAD_ARGUMENT: no such index. Strings are the model's. */
 MLC_API MLC_NODISCARD mlc_status mlc_model_input(const mlc_model *model, uint32_t index, mlc_tensor_info *out_info);
 MLC_API MLC_NODISCARD mlc_status mlc_model_output(const mlc_model *model, uint32_t index, mlc_tensor_info *out_info);
+MLC_API MLC_NODISCARD mlc_status mlc_model_state(const mlc_model *model, uint32_t index, mlc_tensor_info *out_info);
 MLC_API MLC_NODISCARD mlc_status mlc_model_symbol(const mlc_model *model, uint32_t index, mlc_symbol_info *out_info);
 /* The INFO section (JSON for tools, zero padded); null and 0 for a static model or where there is none. */
 MLC_API const void *mlc_model_info(const mlc_model *model, uint64_t *out_size_bytes);
@@ -275,6 +281,14 @@ MLC_API MLC_NODISCARD mlc_status mlc_session_result_shape(const mlc_session *ses
 MLC_API MLC_NODISCARD mlc_status mlc_session_symbol(const mlc_session *session, uint32_t index, int64_t *out_value);
 /* Scratch for runs; contents are dead between them. Borrowed until the next bind. */
 MLC_API MLC_NODISCARD mlc_status mlc_session_bind_arena(mlc_session *session, void *memory, uint64_t size_bytes);
+/* Memory of the states, need.state_bytes of it at a multiple of 64, borrowed until the next bind. It is not written
+ * here: mlc_session_reset gives it its first contents, unless it holds those of another session of the model, or of
+ * one that a program saved. Sessions that run at the same time must not share it. */
+MLC_API MLC_NODISCARD mlc_status mlc_session_bind_state(mlc_session *session, void *memory, uint64_t size_bytes);
+/* States become what they are before the first run. BAD_STATE: no memory is bound. */
+MLC_API MLC_NODISCARD mlc_status mlc_session_reset(mlc_session *session);
+/* Where state `index` lies, to be read and written between runs: all fields are set. */
+MLC_API MLC_NODISCARD mlc_status mlc_session_state(mlc_session *session, uint32_t index, mlc_tensor *out_tensor);
 /* After a plan: where output `index` goes, in the planned shape and dtype. Must not overlap an input. */
 MLC_API MLC_NODISCARD mlc_status mlc_session_bind_output(mlc_session *session, uint32_t index,
                                                          const mlc_tensor *tensor);

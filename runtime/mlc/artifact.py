@@ -26,8 +26,9 @@ MAJOR, MINOR = 1, 0
 ALIGN_BYTES = 64
 ALL_TARGETS = 0xFFFFFFFF
 RANK_MAX = 16
-META, TARGET, CODE, WEIGHTS, INFO, SIGNATURE = 1, 2, 3, 4, 5, 6
+META, TARGET, CODE, WEIGHTS, INFO, SIGNATURE, STATE = 1, 2, 3, 4, 5, 6, 7
 KIND_NAMES = {META: "meta", TARGET: "target", CODE: "code", WEIGHTS: "weights", INFO: "info", SIGNATURE: "signature"}
+KIND_NAMES[STATE] = "state"
 ARCHES = {"x86_64": 1, "aarch64": 2, "thumb": 3, "riscv64": 4}
 
 _HEADER = struct.Struct("<8sHHIQQ32x")
@@ -49,6 +50,7 @@ class Meta:
     symbols: tuple[Symbol, ...] = ()
     inputs: tuple[TensorInfo, ...] = ()
     outputs: tuple[TensorInfo, ...] = ()
+    states: tuple[TensorInfo, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,19 +127,21 @@ def write_artifact(
     info: Mapping[str, Any],
     weights: Sequence[Chunk] = (),
     signature: bytes | None = None,
+    state: Sequence[Chunk] = (),
 ) -> int:
-    """Writes an artifact and returns its bytes; `targets` best first, `weights` those all targets share.
+    """Writes an artifact and returns its bytes; `targets` best first, `weights` those all targets share, `state` what
+    states begin as where that is not zeros.
 
     A path is written beside and renamed, so that a reader never maps half a file. A file object must be seekable.
     Raises: FormatError for what the format cannot hold.
     """
     if not isinstance(path_or_file, str | os.PathLike):
-        return _write(path_or_file, meta, targets, info, weights, signature)
+        return _write(path_or_file, meta, targets, info, weights, signature, state)
     path = os.fspath(path_or_file)
     part = f"{path}.{os.getpid()}.part"
     try:
         with open(part, "wb") as file:
-            total_bytes = _write(file, meta, targets, info, weights, signature)
+            total_bytes = _write(file, meta, targets, info, weights, signature, state)
         os.replace(part, path)
     finally:
         if os.path.exists(part):
@@ -159,6 +163,7 @@ def _write(
     info: Mapping[str, Any],
     weights: Sequence[Chunk],
     signature: bytes | None,
+    state: Sequence[Chunk],
 ) -> int:
     if not targets:
         raise FormatError("an artifact needs code for at least one target")
@@ -177,6 +182,8 @@ def _write(
     for index, target in enumerate(targets):
         if target.weights:
             blobs.append((WEIGHTS, index, target.info.name, partial(chunk_parts, target.weights)))
+    if state:
+        blobs.append((STATE, ALL_TARGETS, "state", partial(chunk_parts, state)))
     add(INFO, ALL_TARGETS, "info", pack_info(info))
     if signature is not None:
         add(SIGNATURE, ALL_TARGETS, "signature", signature)
@@ -274,7 +281,9 @@ def pack_meta(meta: Meta) -> bytes:
         symbols += _SYMBOL.pack(*put(symbol.name), symbol.min, symbol.max)
     tensors = b""
     dims: list[int] = []
-    for tensor in (*meta.inputs, *meta.outputs):
+    if any(not isinstance(dim, int) for tensor in meta.states for dim in tensor.dims):
+        raise FormatError("a state's sizes must be numbers")
+    for tensor in (*meta.inputs, *meta.outputs, *meta.states):
         if tensor.dtype not in DTYPES:
             raise FormatError(f"tensor {tensor.name}: unknown dtype {tensor.dtype!r}")
         if len(tensor.dims) > RANK_MAX:
@@ -286,7 +295,7 @@ def pack_meta(meta: Meta) -> bytes:
     tensor_at = symbol_at + len(symbols)
     dim_at = tensor_at + len(tensors)
     text_at = dim_at + 8 * len(dims)
-    counts = (1, len(meta.symbols), len(meta.inputs), len(meta.outputs), 0, len(dims), len(text), 0)
+    counts = (1, len(meta.symbols), len(meta.inputs), len(meta.outputs), len(meta.states), len(dims), len(text), 0)
     head = _META.pack(*counts, symbol_at, tensor_at, dim_at, text_at)
     return head + symbols + tensors + struct.pack(f"<{len(dims)}q", *dims) + bytes(text)
 
@@ -375,7 +384,7 @@ def read_artifact(path_or_bytes: str | os.PathLike[str] | bytes | memoryview, ve
 def unpack_meta(blob: memoryview | bytes) -> Meta:
     """The inverse of pack_meta."""
     counts = _META.unpack_from(blob)
-    _, symbol_count, input_count, output_count, _, dim_count, text_bytes, _, *offsets = counts
+    _, symbol_count, input_count, output_count, state_count, dim_count, text_bytes, _, *offsets = counts
     symbol_at, tensor_at, dim_at, text_at = offsets
     text = bytes(blob[text_at : text_at + text_bytes])
     dims = struct.unpack_from(f"<{dim_count}q", blob, dim_at)
@@ -385,11 +394,12 @@ def unpack_meta(blob: memoryview | bytes) -> Meta:
         symbols.append(Symbol(text[at : at + length].decode(), low, high))
 
     tensors = []
-    for index in range(input_count + output_count):
+    for index in range(input_count + output_count + state_count):
         at, length, dtype, rank, first, *_ = _TENSOR.unpack_from(blob, tensor_at + index * _TENSOR.size)
         shape = tuple(dim_word(dim, symbols) for dim in dims[first : first + rank])
         tensors.append(TensorInfo(text[at : at + length].decode(), DTYPES[dtype], shape))
-    return Meta(tuple(symbols), tuple(tensors[:input_count]), tuple(tensors[input_count:]))
+    first = input_count + output_count
+    return Meta(tuple(symbols), *map(tuple, (tensors[:input_count], tensors[input_count:first], tensors[first:])))
 
 
 def unpack_target(blob: memoryview | bytes) -> TargetInfo:

@@ -7,6 +7,7 @@ May import numpy, never the compiler.
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import mmap
 import os
@@ -15,13 +16,16 @@ from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_uint64, c_void_p
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mlc import native, structure, tensors
 from mlc.session import BAD_ARGUMENT, BAD_MODEL, BAD_STATE, MlcError, Session
 from mlc.signature import DTYPES, Symbol, TensorInfo, dim_word
+
+if TYPE_CHECKING:
+    from mlc.state import States
 
 __all__ = ["BoundCall", "KernelTime", "MlcError", "Model", "load"]
 _VERIFY = {"all": 0, "header": 1}
@@ -102,6 +106,7 @@ class Model:
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+    states: tuple[TensorInfo, ...]
     symbols: tuple[Symbol, ...]
     threads: int
     target: str
@@ -125,6 +130,26 @@ class Model:
             self._finalizer.detach()
             self._finalizer = weakref.finalize(self, _release, self._library, self._pool, self._handle, keep_alive)
         self._idle_sessions: list[Session] = []
+        # Runs of a model with states follow one another, on the states' one memory.
+        self._turn = _thread.allocate_lock() if self.states else None
+        self._state_memory = tensors.empty((self._need.state_bytes,), np.dtype(np.uint8), _BLOB_ALIGN_BYTES)
+        if self.states:
+            self.reset()
+
+    def reset(self) -> None:
+        """Makes the states what they were before the first run. A model without states has none to reset."""
+        if not self.states:
+            return
+        session = self._idle_sessions[-1] if self._idle_sessions else Session(self)
+        session.check(self._library.mlc_session_reset(session.handle))
+        self._idle_sessions = self._idle_sessions or [session]
+
+    @cached_property
+    def state(self) -> States:
+        """The states by name, as arrays to read and to write between runs."""
+        from mlc.state import States
+
+        return States(self, self._idle_sessions[-1] if self._idle_sessions else Session(self))
 
     def _view(self, verify: int) -> int:
         detail = ctypes.create_string_buffer(512)
@@ -171,6 +196,8 @@ class Model:
         input_count, output_count = library.mlc_model_input_count(handle), library.mlc_model_output_count(handle)
         self.inputs = tuple(tensor(library.mlc_model_input, index) for index in range(input_count))
         self.outputs = tuple(tensor(library.mlc_model_output, index) for index in range(output_count))
+        state_count = library.mlc_model_state_count(handle)
+        self.states = tuple(tensor(library.mlc_model_state, index) for index in range(state_count))
         self.target = library.mlc_model_target_name(handle).decode()
 
     @cached_property
@@ -258,6 +285,12 @@ class Model:
 
     def _run_arrays(self, args: Sequence[Any]) -> list[Any] | None:
         """Results of numpy arrays that are as the last call's were; None: take the long way."""
+        if self._turn is None:
+            return self._run_arrays_now(args)
+        with self._turn:
+            return self._run_arrays_now(args)
+
+    def _run_arrays_now(self, args: Sequence[Any]) -> list[Any] | None:
         try:
             session = self._idle_sessions.pop()
         except IndexError:
@@ -269,6 +302,12 @@ class Model:
 
     def run_flat(self, leaves: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Runs on one array an input, in the order of `inputs`; gives numpy arrays in the order of `outputs`."""
+        if self._turn is None:
+            return self._run_now(leaves, out)
+        with self._turn:
+            return self._run_now(leaves, out)
+
+    def _run_now(self, leaves: Sequence[Any], out: Sequence[Any] | None) -> list[Any]:
         session = self._idle_sessions.pop() if self._idle_sessions else Session(self)
         try:
             return session.run(leaves, out)
@@ -311,7 +350,9 @@ class Model:
             shapes = (f"{row.name}: {row.dtype}[{', '.join(map(str, row.dims))}]" for row in rows)
             return ", ".join(shapes).replace("None", "?")
 
-        return f"mlc.Model({words(self.inputs)} -> {words(self.outputs)}; {self.target}, threads={self.threads})"
+        kept = f"; states {words(self.states)}" if self.states else ""
+        signature = f"{words(self.inputs)} -> {words(self.outputs)}{kept}"
+        return f"mlc.Model({signature}; {self.target}, threads={self.threads})"
 
     def _kernel_name(self, kernel_index: int) -> str:
         kernels = self.info.get("kernels", ())

@@ -67,6 +67,7 @@ class Need(ctypes.Structure):
     _fields_ = (
         ("struct_size", c_uint32), ("session_align_bytes", c_uint32), ("session_bytes", c_uint64),
         ("arena_align_bytes", c_uint32), ("io_align_bytes", c_uint32), ("arena_bytes_max", c_uint64),
+        ("state_bytes", c_uint64),
     )  # fmt: skip
 
 
@@ -108,12 +109,14 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "mlc_model_need": (c_int32, (c_void_p, POINTER(Need))),
     "mlc_model_input_count": (c_uint32, (c_void_p,)),
     "mlc_model_output_count": (c_uint32, (c_void_p,)),
+    "mlc_model_state_count": (c_uint32, (c_void_p,)),
     "mlc_model_symbol_count": (c_uint32, (c_void_p,)),
     "mlc_model_kernel_count": (c_uint32, (c_void_p,)),
     "mlc_model_target_index": (c_uint32, (c_void_p,)),
     "mlc_model_target_name": (c_char_p, (c_void_p,)),
     "mlc_model_input": (c_int32, (c_void_p, c_uint32, POINTER(TensorInfo))),
     "mlc_model_output": (c_int32, (c_void_p, c_uint32, POINTER(TensorInfo))),
+    "mlc_model_state": (c_int32, (c_void_p, c_uint32, POINTER(TensorInfo))),
     "mlc_model_symbol": (c_int32, (c_void_p, c_uint32, POINTER(SymbolInfo))),
     "mlc_model_info": (c_void_p, (c_void_p, POINTER(c_uint64))),
     "mlc_large_pages": (None, (c_void_p, c_uint64)),
@@ -127,6 +130,9 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "mlc_session_output_shape": (c_int32, (c_void_p, c_uint32, POINTER(Tensor))),
     "mlc_session_symbol": (c_int32, (c_void_p, c_uint32, POINTER(c_int64))),
     "mlc_session_bind_arena": (c_int32, (c_void_p, c_void_p, c_uint64)),
+    "mlc_session_bind_state": (c_int32, (c_void_p, c_void_p, c_uint64)),
+    "mlc_session_reset": (c_int32, (c_void_p,)),
+    "mlc_session_state": (c_int32, (c_void_p, c_uint32, POINTER(Tensor))),
     "mlc_session_rebind": (c_int32, (c_void_p, c_void_p, c_void_p)),
     "mlc_session_run": (c_int32, (c_void_p,)),
     "mlc_session_detail": (c_char_p, (c_void_p,)),

@@ -61,6 +61,9 @@ class Session:
             raise MlcError(status, "")
         assert handle.value is not None
         self.handle = handle.value
+        if model.states:
+            memory = model._state_memory
+            self.check(self._library.mlc_session_bind_state(self.handle, tensors.address(memory), memory.nbytes))
         if model._pool:
             self.check(self._library.mlc_session_use_pool(self.handle, model._pool))
         self._of_data = [index for index, row in enumerate(self._outputs) if "*" in row.dims]

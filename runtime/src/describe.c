@@ -75,6 +75,36 @@ static mlc_status check_tensor(const mlc_model *model, const format_tensor *tens
   return MLC_OK;
 }
 
+uint64_t model_state_room(const mlc_model *model, uint32_t index, uint64_t *out_bytes) {
+  const format_tensor *tensor = &model->tensors[model->input_count + model->output_count + index];
+  uint64_t bytes = 0;
+  /* Checked when the description was read. */
+  (void)model_tensor_bytes(tensor->dtype, model->dims + tensor->dim_first, tensor->rank, &bytes);
+  if (out_bytes) *out_bytes = bytes;
+  return (bytes + FORMAT_ALIGN_BYTES - 1) / FORMAT_ALIGN_BYTES * FORMAT_ALIGN_BYTES;
+}
+
+static mlc_status check_states(mlc_model *model, sentence *why) {
+  model->state_bytes = 0;
+  for (uint32_t index = 0; index < model->state_count; ++index) {
+    const format_tensor *tensor = &model->tensors[model->input_count + model->output_count + index];
+    for (uint32_t axis = 0; axis < tensor->rank; ++axis)
+      if (model->dims[tensor->dim_first + axis] < 0) return refuse(why, "model description: a state has no fixed size");
+    const uint64_t room = model_state_room(model, index, NULL);
+    if (room > (uint64_t)INT64_MAX - model->state_bytes) return refuse(why, "model description: states are too large");
+    model->state_bytes += room;
+  }
+  return MLC_OK;
+}
+
+mlc_status model_set_initial_state(mlc_model *model, const uint8_t *bytes, uint64_t size_bytes, sentence *why) {
+  if (size_bytes > model->state_bytes)
+    return refuse(why, "the section of what states begin as is larger than the states");
+  model->initial_state = bytes;
+  model->initial_state_bytes = size_bytes;
+  return MLC_OK;
+}
+
 mlc_status model_read_meta(mlc_model *model, const uint8_t *bytes, uint64_t size_bytes, sentence *why) {
   const format_meta *meta = (const format_meta *)(const void *)bytes;
   if (size_bytes < sizeof *meta) return refuse(why, "model description is too short");
@@ -84,11 +114,12 @@ mlc_status model_read_meta(mlc_model *model, const uint8_t *bytes, uint64_t size
     sentence_text(why, "; this library reads 1");
     return MLC_ABI_MISMATCH;
   }
-  if (meta->state_count != 0 || meta->reserved != 0 || !is_zero(meta->reserved2, sizeof meta->reserved2))
+  if (meta->reserved != 0 || !is_zero(meta->reserved2, sizeof meta->reserved2))
     return refuse(why, "model description: a reserved field is not zero");
-  if (meta->input_count > UINT16_MAX || meta->output_count > UINT16_MAX || meta->symbol_count > UINT16_MAX)
-    return refuse(why, "model description: more than 65535 inputs, outputs or symbols");
-  const uint32_t tensor_count = meta->input_count + meta->output_count;
+  if (meta->input_count > UINT16_MAX || meta->output_count > UINT16_MAX || meta->state_count > UINT16_MAX ||
+      meta->symbol_count > UINT16_MAX)
+    return refuse(why, "model description: more than 65535 inputs, outputs, states or symbols");
+  const uint32_t tensor_count = meta->input_count + meta->output_count + meta->state_count;
   if (!is_inside(size_bytes, meta->symbol_offset, meta->symbol_count, sizeof(format_symbol), 8) ||
       !is_inside(size_bytes, meta->tensor_offset, tensor_count, sizeof(format_tensor), 8) ||
       !is_inside(size_bytes, meta->dim_offset, meta->dim_count, sizeof(int64_t), 8) ||
@@ -102,6 +133,7 @@ mlc_status model_read_meta(mlc_model *model, const uint8_t *bytes, uint64_t size
   model->symbol_count = meta->symbol_count;
   model->input_count = meta->input_count;
   model->output_count = meta->output_count;
+  model->state_count = meta->state_count;
   for (uint32_t index = 0; index < meta->symbol_count; ++index) {
     const format_symbol *symbol = &model->symbols[index];
     if (!is_name(model->text, meta->text_bytes, symbol->name_offset, symbol->name_bytes))
@@ -116,10 +148,11 @@ mlc_status model_read_meta(mlc_model *model, const uint8_t *bytes, uint64_t size
     if (status != MLC_OK) return status;
     dim_first += model->tensors[index].rank;
     if (index + 1 == meta->input_count) model->input_dim_count = dim_first;
+    if (index + 1 == meta->input_count + meta->output_count)
+      model->output_dim_count = dim_first - model->input_dim_count;
   }
   if (dim_first != meta->dim_count) return refuse(why, "model description: dims belong to no tensor");
-  model->output_dim_count = dim_first - model->input_dim_count;
-  return MLC_OK;
+  return check_states(model, why);
 }
 
 static int is_alignment(uint32_t value) {

@@ -23,7 +23,8 @@ enum format_kind {
   FORMAT_CODE = 3,
   FORMAT_WEIGHTS = 4,
   FORMAT_INFO = 5,
-  FORMAT_SIGNATURE = 6
+  FORMAT_SIGNATURE = 6,
+  FORMAT_STATE = 7
 };
 
 typedef struct format_header {
@@ -50,12 +51,12 @@ typedef struct format_meta {
   uint32_t symbol_count;
   uint32_t input_count;
   uint32_t output_count;
-  uint32_t state_count; /* 0 */
+  uint32_t state_count;
   uint32_t dim_count;
   uint32_t text_bytes;
   uint32_t reserved;
   uint32_t symbol_offset; /* offsets from the section's start */
-  uint32_t tensor_offset; /* inputs, then outputs */
+  uint32_t tensor_offset; /* inputs, then outputs, then states */
   uint32_t dim_offset;
   uint32_t text_offset;
   uint8_t reserved2[16];

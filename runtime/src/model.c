@@ -11,6 +11,7 @@ typedef struct parts {
   uint32_t section_count;
   const format_section *meta;
   const format_section *info;
+  const format_section *state;
 } parts;
 
 static mlc_status refuse(sentence *why, mlc_status status, const char *text) {
@@ -76,7 +77,8 @@ static mlc_status check_layout(parts *file, uint64_t size_bytes, sentence *why) 
     position += section->size_bytes;
     const format_section **slot = section->kind == FORMAT_META ? &file->meta
                                   : section->kind == FORMAT_INFO ? &file->info
-                                                                 : NULL;
+                                  : section->kind == FORMAT_STATE ? &file->state
+                                                                  : NULL;
     if (!slot) continue;
     if (*slot || section->target_index != FORMAT_ALL_TARGETS) {
       say_section(why, index, section);
@@ -199,13 +201,15 @@ mlc_status mlc_model_view(const void *blob, uint64_t size_bytes, const mlc_view_
 
   const format_header *header = (const format_header *)blob;
   parts file = {(const uint8_t *)blob, (const format_section *)(const void *)(header + 1), header->section_count, NULL,
-                NULL};
+                NULL, NULL};
   mlc_model *model = (mlc_model *)(void *)storage;
   memset(storage, 0, sizeof *storage);
   status = check_layout(&file, size_bytes, &why);
   if (status == MLC_OK) status = check_checksums(&file, verify, &why);
   if (status == MLC_OK)
     status = model_read_meta(model, file.blob + file.meta->offset_bytes, file.meta->size_bytes, &why);
+  if (status == MLC_OK && file.state)
+    status = model_set_initial_state(model, file.blob + file.state->offset_bytes, file.state->size_bytes, &why);
   if (status == MLC_OK) status = choose(model, &file, &cpu, &why);
   if (status == MLC_OK) status = take_code(model, &file, !options || !options->cpu, &why);
   if (status != MLC_OK) return status;
@@ -228,13 +232,15 @@ mlc_status mlc_model_view_static(const mlc_static_model *parts_in, const mlc_vie
     return refuse(&why, MLC_BAD_ARGUMENT, "a pointer is null or misaligned");
   if (parts_in->struct_size != sizeof *parts_in || !parts_in->meta || !parts_in->target || !parts_in->code ||
       !is_aligned(parts_in->meta, 8) || !is_aligned(parts_in->target, 8) || !is_aligned(parts_in->code, 4) ||
-      !is_aligned(parts_in->weights, FORMAT_ALIGN_BYTES))
+      !is_aligned(parts_in->weights, FORMAT_ALIGN_BYTES) || (!parts_in->state && parts_in->state_bytes != 0))
     return refuse(&why, MLC_BAD_ARGUMENT, "a part of the static model is null or misaligned");
 
   mlc_model *model = (mlc_model *)(void *)storage;
   memset(storage, 0, sizeof *storage);
   const format_target *target = (const format_target *)parts_in->target;
   status = model_read_meta(model, (const uint8_t *)parts_in->meta, parts_in->meta_bytes, &why);
+  if (status == MLC_OK)
+    status = model_set_initial_state(model, (const uint8_t *)parts_in->state, parts_in->state_bytes, &why);
   if (status == MLC_OK) status = model_check_target(target, &why);
   if (status == MLC_OK) status = model_choose_target(&target, 1, &cpu, &model->target_index, &why);
   if (status != MLC_OK) return status;
@@ -261,6 +267,8 @@ void mlc_model_close(const mlc_model *model) {
 uint32_t mlc_model_input_count(const mlc_model *model) { return model->input_count; }
 
 uint32_t mlc_model_output_count(const mlc_model *model) { return model->output_count; }
+
+uint32_t mlc_model_state_count(const mlc_model *model) { return model->state_count; }
 
 uint32_t mlc_model_symbol_count(const mlc_model *model) { return model->symbol_count; }
 
@@ -296,6 +304,13 @@ mlc_status mlc_model_output(const mlc_model *model, uint32_t index, mlc_tensor_i
   if (!model || !out_info || out_info->struct_size != sizeof *out_info || index >= model->output_count)
     return MLC_BAD_ARGUMENT;
   fill_info(model, model->input_count + index, out_info);
+  return MLC_OK;
+}
+
+mlc_status mlc_model_state(const mlc_model *model, uint32_t index, mlc_tensor_info *out_info) {
+  if (!model || !out_info || out_info->struct_size != sizeof *out_info || index >= model->state_count)
+    return MLC_BAD_ARGUMENT;
+  fill_info(model, model->input_count + model->output_count + index, out_info);
   return MLC_OK;
 }
 

@@ -8,12 +8,13 @@
 
 struct mlc_model {
   const format_symbol *symbols;
-  const format_tensor *tensors; /* inputs, then outputs */
+  const format_tensor *tensors; /* inputs, then outputs, then states */
   const int64_t *dims;
   const char *text;
   uint32_t symbol_count;
   uint32_t input_count;
   uint32_t output_count;
+  uint32_t state_count;
   uint32_t input_dim_count;
   uint32_t output_dim_count;
   uint32_t target_index;
@@ -24,6 +25,9 @@ struct mlc_model {
   void *mapping; /* null: code that was linked in */
   uint64_t mapping_bytes;
   const uint8_t *weights;
+  const uint8_t *initial_state; /* the first bytes of the states; what follows is zeros */
+  uint64_t initial_state_bytes;
+  uint64_t state_bytes;
   const void *info;
   uint64_t info_bytes;
 };
@@ -45,6 +49,12 @@ mlc_status model_check_code(const mlc_model *model, const uint8_t *image, uint64
 
 /* Sets plan and forward to entries of `image`, executable memory that was checked before. */
 void model_set_entries(mlc_model *model, const uint8_t *image);
+
+/* Takes the first `size_bytes` of what states begin as. */
+mlc_status model_set_initial_state(mlc_model *model, const uint8_t *bytes, uint64_t size_bytes, sentence *why);
+
+/* Bytes of state `index` with what pads it to a line; *out_bytes, if there, without. */
+uint64_t model_state_room(const mlc_model *model, uint32_t index, uint64_t *out_bytes);
 
 /* Bytes of a tensor of that shape; 0 and *out_bytes where they fit an int64_t, else another number. */
 int model_tensor_bytes(uint32_t dtype, const int64_t *shape, uint32_t rank, uint64_t *out_bytes);

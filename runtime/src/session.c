@@ -58,6 +58,7 @@ mlc_status mlc_model_need(const mlc_model *model, mlc_need *out_need) {
   out_need->arena_align_bytes = model->target->arena_align_bytes;
   out_need->io_align_bytes = model->target->io_align_bytes;
   out_need->arena_bytes_max = arena_bytes < 0 ? UINT64_MAX : (uint64_t)arena_bytes;
+  out_need->state_bytes = model->state_bytes;
   return MLC_OK;
 }
 
@@ -302,6 +303,54 @@ mlc_status mlc_session_bind_arena(mlc_session *session, void *memory, uint64_t s
   return MLC_OK;
 }
 
+mlc_status mlc_session_bind_state(mlc_session *session, void *memory, uint64_t size_bytes) {
+  if (!session) return MLC_BAD_ARGUMENT;
+  session->detail[0] = '\0';
+  if ((!memory && size_bytes > 0) || (uintptr_t)memory % FORMAT_ALIGN_BYTES != 0)
+    return failure_say(session, MLC_BAD_ARGUMENT, "the memory of the states is null or not aligned to 64 bytes");
+  if (size_bytes < session->model->state_bytes)
+    return failure_say(session, MLC_TOO_SMALL, "the memory of the states is smaller than mlc_model_need says");
+  session->call.state = (uint8_t *)memory;
+  return MLC_OK;
+}
+
+static mlc_status check_state(mlc_session *session) {
+  if (session->model->state_count == 0 || session->call.state) return MLC_OK;
+  return failure_say(session, MLC_BAD_STATE, "the model has states: mlc_session_bind_state comes first");
+}
+
+mlc_status mlc_session_reset(mlc_session *session) {
+  if (!session) return MLC_BAD_ARGUMENT;
+  const mlc_model *model = session->model;
+  session->detail[0] = '\0';
+  const mlc_status status = check_state(session);
+  if (status != MLC_OK || model->state_bytes == 0) return status;
+  const uint64_t begun_bytes = model->initial_state_bytes;
+  if (begun_bytes > 0) memcpy(session->call.state, model->initial_state, (size_t)begun_bytes);
+  memset(session->call.state + begun_bytes, 0, (size_t)(model->state_bytes - begun_bytes));
+  return MLC_OK;
+}
+
+mlc_status mlc_session_state(mlc_session *session, uint32_t index, mlc_tensor *out_tensor) {
+  if (!session || !out_tensor || out_tensor->struct_size != sizeof *out_tensor) return MLC_BAD_ARGUMENT;
+  const mlc_model *model = session->model;
+  session->detail[0] = '\0';
+  if (index >= model->state_count) return failure_say(session, MLC_BAD_ARGUMENT, "there is no state of that index");
+  const mlc_status status = check_state(session);
+  if (status != MLC_OK) return status;
+  const format_tensor *tensor = &model->tensors[model->input_count + model->output_count + index];
+  uint64_t offset_bytes = 0;
+  for (uint32_t before = 0; before < index; ++before) offset_bytes += model_state_room(model, before, NULL);
+  memset(out_tensor, 0, sizeof *out_tensor);
+  out_tensor->struct_size = sizeof *out_tensor;
+  out_tensor->dtype = tensor->dtype;
+  out_tensor->rank = tensor->rank;
+  out_tensor->data = session->call.state + offset_bytes;
+  (void)model_state_room(model, index, &out_tensor->size_bytes);
+  memcpy(out_tensor->shape, model->dims + tensor->dim_first, tensor->rank * sizeof(int64_t));
+  return MLC_OK;
+}
+
 mlc_status mlc_session_bind_output(mlc_session *session, uint32_t index, const mlc_tensor *tensor) {
   if (!session) return MLC_BAD_ARGUMENT;
   const mlc_model *model = session->model;
@@ -369,6 +418,8 @@ mlc_status mlc_session_run(mlc_session *session) {
                        " is not bound");
   if ((uint64_t)session->call.arena_bytes > session->arena_bytes)
     return failure_say(session, MLC_TOO_SMALL, "the arena is smaller than mlc_session_plan said");
+  const mlc_status state_status = check_state(session);
+  if (state_status != MLC_OK) return state_status;
 
   const uint64_t caller_mode = float_mode_get();
   float_mode_set(FLOAT_MODE_PLAIN);

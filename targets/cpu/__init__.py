@@ -12,6 +12,7 @@ import numpy as np
 from mlc.dialects import dims
 from mlc.dialects.build import attrs_of, symbol_ranges
 from mlc.dialects.machine import Machine
+from mlc.dialects.state import state_offsets
 from mlc.dialects.weights import store_of
 from mlir import ir
 
@@ -170,12 +171,21 @@ def _lower_kernels(module, machine, builder, keep, watch) -> dict[str, LoweredKe
     return lowered
 
 
+def _with_states(kind: str, values: list[ir.Value], states: list[int]) -> dict[ir.Value, tuple[str, dims.Size]]:
+    """Places of arguments or results, of which the last ones are states."""
+    first = len(values) - len(states)
+    found: dict[ir.Value, tuple[str, dims.Size]] = {value: (kind, i) for i, value in enumerate(values[:first])}
+    return found | {value: ("state", at) for value, at in zip(values[first:], states, strict=True)}
+
+
 def _launches(module: ir.Module, lowered: Mapping[str, LoweredKernel], weights: _Weights):
     """The calls of `@forward` as launches, with every operand's place."""
-    block = _function(module, "forward").regions[0].blocks[0]
+    forward = _function(module, "forward")
+    block = forward.regions[0].blocks[0]
     operations = [op.operation for op in block.operations]
-    outputs = {v: i for i, v in enumerate(operations[-1].operands)}
-    places: dict[ir.Value, tuple] = {a: ("input", i) for i, a in enumerate(block.arguments)}
+    states = state_offsets(forward)
+    outputs = _with_states("output", list(operations[-1].operands), states)
+    places = _with_states("input", list(block.arguments), states)
     names: dict[ir.Value, str] = {}
     launches: list[Launch] = []
     reports: list[KernelReport] = []
@@ -187,7 +197,7 @@ def _launches(module: ir.Module, lowered: Mapping[str, LoweredKernel], weights: 
         function = _function(module, callee)
         for result, offset in zip(op.results, op.attributes["mlc.offsets"], strict=True):
             text = ir.StringAttr(offset).value
-            places[result] = ("output", outputs[result]) if text == "out" else ("arena", dims.parse(text))
+            places[result] = outputs[result] if text == "out" else ("arena", dims.parse(text))
         operands = [
             ("weight", weights.place(names[v], layout, str(v.type))) if v in names else places[v]
             for v, layout in zip(op.operands, lowered[callee].layouts, strict=True)

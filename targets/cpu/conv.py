@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from mlc.dialects.types import DTYPES
 
-from .conv_depthwise import emit_depthwise
+from .conv_depthwise import depthwise_vecs, emit_depthwise
 from .conv_geometry import ConvSizes
 from .conv_implicit import Axis, Patches, Taps, emit_implicit
 from .isa import index
@@ -82,7 +82,8 @@ def plan_conv(
 def _plan_depthwise(isa: Isa, sizes: ConvSizes, dtype: str) -> ConvPlan:
     """Whole lines where their length is known, and as many channels as the first-level cache holds of a line's
     inputs."""
-    lanes = isa.lanes(sum_dtype(dtype)) * isa.tile[1]
+    total = sum_dtype(dtype)
+    lanes = isa.lanes(total) * depthwise_vecs(isa, sizes, total)  # a channel in two tiles would be computed twice
     columns = min(8, index.ceil_div(sizes.groups * sizes.channels, lanes)) * lanes
     width, seen = sizes.output[-1], sizes.input[-1]
     if not isinstance(width, int) or not isinstance(seen, int) or not 0 < width <= _DEPTHWISE_LINE_MAX:

@@ -51,6 +51,13 @@ def emit_depthwise(
     index.each(begin, end, 1, lambda tile: tiles.emit(index.delinearize(tile, grid)))
 
 
+def depthwise_vecs(isa: Isa, sizes: ConvSizes, total: str) -> int:
+    """Registers of channels in a register tile: what leaves room for its inputs and a line's weights, and has no
+    register without channels."""
+    is_odd = sizes.groups * sizes.channels % (2 * isa.lanes(total)) != 0
+    return 1 if isa.register_count < 32 or is_odd else 2
+
+
 def valid_taps(sizes: ConvSizes, dim: int, corner: Size) -> tuple[Size, Size]:
     """The range of taps along `dim` that lie in the input, given where the first tap lies; may be empty, end first."""
     if not sizes.is_padded(dim):
@@ -124,10 +131,7 @@ class _Tiles:
 
     @property
     def vecs(self) -> int:
-        """Registers of channels in a register tile: what leaves room for its inputs and a line's weights, and has no
-        register without channels."""
-        is_odd = self.channels % (2 * self.isa.lanes(self.total)) != 0
-        return 1 if self.isa.register_count < 32 or is_odd else 2
+        return depthwise_vecs(self.isa, self.sizes, self.total)
 
     def _each_channels(self, start: Size, end: Size, body: Callable[[Size, Masks], None]) -> None:
         """`body(channel, masks)` for each group of channels that a register tile takes."""

@@ -429,6 +429,14 @@ class Kernel:
     def write(self, buffer: Buffer, index: Sequence[Any], value: Val) -> None:
         self.store(buffer, [self.ix(i) for i in index], value)
 
+    def lies_elsewhere(self, value: ir.Value, buffer: Buffer) -> Val:
+        """Whether `value` is in other memory than the result at `buffer`, which may take over its operand's."""
+        found = self.buffer_beneath(value)
+        if found is None:
+            return self.constant(True, "bool")
+        mine, theirs = (Val(llvm.ptrtoint(i64(), b.pointer), "i64") for b in (buffer, found))
+        return mine.ne(theirs)
+
     def load_out(self, buffer: Buffer, index: Sequence[Any]) -> Val:
         return self.load(buffer, [self.ix(i) for i in index])
 

@@ -15,6 +15,7 @@ from typing import Self
 from mlc.dialects import dims
 from mlc.dialects.build import attrs_of, sizes_from_data, type_of
 from mlc.dialects.dims import Size
+from mlc.dialects.state import state_count
 from mlir import ir
 from mlir.dialects import arith, cf, llvm
 
@@ -56,7 +57,7 @@ _ENV_LAUNCH, _ENV_FAIL = 16, 24
 @dataclass(frozen=True)
 class Launch:
     """One kernel call of `forward`: where each argument lies. A place is ("input", i), ("output", i), ("weight", bytes)
-    or ("arena", size)."""
+    ("arena", size) or ("state", bytes)."""
 
     kernel: LoweredKernel
     index: int
@@ -244,7 +245,7 @@ class _Forward(_Checking):
         if kind in ("input", "output"):
             slot = self.element(self.bases[kind + "s"], where, pointer_type())
             return llvm.load(pointer_type(), slot, alignment=8)
-        return self.byte_pointer(self.bases["weights" if kind == "weight" else "arena"], self.size(where))
+        return self.byte_pointer(self.bases["weights" if kind == "weight" else kind], self.size(where))
 
 
 def emit_forward(module: ir.Module, shape: ProgramShape, launches: Sequence[Launch]) -> None:
@@ -255,7 +256,7 @@ def emit_forward(module: ir.Module, shape: ProgramShape, launches: Sequence[Laun
         slots = max((len(x.places) + len(x.kernel.symbols) for x in launches), default=1)
         args = llvm.alloca(pointer_type(), arith.constant(i64(), max(slots, 1)), i64(), alignment=16)
         forward.pending = set(shape.computed)
-        forward.bases = {n: forward.field(n) for n in ("inputs", "outputs", "weights", "arena")}
+        forward.bases = {n: forward.field(n) for n in ("inputs", "outputs", "weights", "arena", "state")}
         table = forward.field("symbols")
         for position, name in enumerate(shape.symbols):
             forward.symbols[name] = llvm.load(i64(), forward.element(table, position, i64()), alignment=8)
@@ -325,12 +326,14 @@ def _emit_launch(forward: _Forward, env: ir.Value, launch: ir.Value, args: ir.Va
 
 
 def program_shape(module: ir.Module, forward: ir.Operation, symbols: Mapping[str, tuple[int, int]]) -> ProgramShape:
-    """Input and output sizes and the arena from `@forward`."""
+    """Input and output sizes and the arena from `@forward`, whose last arguments and results are states."""
+    states = state_count(forward)
     block = forward.regions[0].blocks[0]
     returned = block.operations[len(block.operations) - 1].operation.operands
     made = [size for op in block.operations for r in op.operation.results for size in type_of(r).shape]
     return ProgramShape(
-        tuple(type_of(a).shape for a in block.arguments), tuple(type_of(v).shape for v in returned), symbols,
+        tuple(type_of(a).shape for a in list(block.arguments)[: len(block.arguments) - states]),
+        tuple(type_of(v).shape for v in list(returned)[: len(returned) - states]), symbols,
         dims.parse(ir.StringAttr(forward.attributes["mlc.arena_bytes"]).value),
         tuple(dict.fromkeys(size for size in made if dims.bounds(size, symbols)[0] < 0)),
         sizes_from_data(module),

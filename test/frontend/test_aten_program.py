@@ -175,21 +175,6 @@ def test_everything_unsupported_is_reported_at_once() -> None:
     assert "torch_exports.py:" in str(caught.value) and "pass them in as an input" in str(caught.value)
 
 
-class Counter(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("count", torch.zeros(()))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.count.add_(1)
-        return x * self.count
-
-
-def test_state_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match="write to buffer count"):
-        import_program(read_exported_program(export(Counter(), [torch.ones(2)])))
-
-
 def test_write_to_an_input_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="write to input args_0"):
         import_program(read_exported_program(export(Functions([lambda x: x.add_(1)]), [torch.ones(2)])))

@@ -78,6 +78,7 @@ def test_agrees_with_reference_and_float64(model: zoo.Model, artifacts: Path) ->
     mine_errors: list[list[float]] = [[] for _ in model.outputs[0]]
     their_errors: list[list[float]] = [[] for _ in model.outputs[0]]
     with mlc.load(artifact_of(model.name, artifacts), threads=THREADS) as compiled:
+        heroes = {kernel["hero"] for kernel in compiled.info["kernels"]}
         for run, (feed, wanted) in enumerate(zip(model.feeds, model.outputs, strict=True)):
             got = flat(compiled(*feed))
             assert len(got) == len(wanted)
@@ -94,7 +95,9 @@ def test_agrees_with_reference_and_float64(model: zoo.Model, artifacts: Path) ->
                     their_errors[index].append(worst(theirs, exact))
     for index, (mine_of_runs, theirs_of_runs) in enumerate(zip(mine_errors, their_errors, strict=True)):
         if mine_of_runs:
-            limit = max(2 * float(np.mean(theirs_of_runs)), LUCK)
+            # Winograd's additions cost accuracy: up to four times the error of a convolution taken directly.
+            factor = 4 if "conv_winograd" in heroes else 2
+            limit = max(factor * float(np.mean(theirs_of_runs)), LUCK)
             assert float(np.mean(mine_of_runs)) <= limit, f"{model.name}, output {index}: against float64"
 
 

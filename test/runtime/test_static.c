@@ -33,7 +33,7 @@ int main(int argc, char **argv) {
   CHECK(mprotect(code, (size_t)code_bytes, PROT_READ | PROT_EXEC) == 0);
 
   mlc_static_model parts = {sizeof parts, (uint32_t)meta_bytes, meta, target, (const mlc_code_v1 *)code, weights,
-                            weights_bytes};
+                            weights_bytes, NULL, 0};
   mlc_model_storage storage;
   const mlc_model *model = NULL;
   affine self;

@@ -11,10 +11,13 @@ import pytest
 from kernel_build import AVX2, NEON, SVE, aligned, build_host, run_arm
 from mlc.dialects.types import DTYPES
 from mlc.targets.cpu.conv import conv_grid, emit_conv, pack_conv, plan_conv
+from mlc.targets.cpu.conv_depthwise import depthwise_vecs
 from mlc.targets.cpu.conv_geometry import ConvSizes
 from mlc.targets.cpu.isa.facts import Isa
 from mlc.targets.cpu.isa.memory import StridedBuffer, store_vector, sum_dtype
+from mlc.targets.cpu.lower import isa_of
 from mlc.targets.cpu.matmul import PackedPanels
+from mlc.targets.machines import MACHINES
 
 
 @dataclass(frozen=True)
@@ -199,3 +202,15 @@ def test_padded_channels_first_input_with_many_channels_is_refused() -> None:
     sizes = ConvSizes(1, 1, 512, 64, (14, 14), (14, 14), (3, 3), (1, 1), (1, 1), (1, 1))
     with pytest.raises(ValueError, match="conv with 512 channels a group needs its input channels-last"):
         plan_conv(AVX2, sizes, "f32", (100352, 14, 1, 196), 1, False)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, machine in MACHINES.items() if machine.family == "cpu"))
+def test_no_channel_is_in_two_depthwise_tiles(name: str) -> None:
+    """One that is computed twice would be added twice to a residual whose memory the result took over."""
+    isa = isa_of(MACHINES[name])
+    for channels in (8, 24, 32, 96, 144, 160, 960):
+        sizes = ConvSizes(1, channels, 1, 1, (56, 56), (56, 56), (3, 3), (1, 1), (1, 1), (1, 1))
+        plan = plan_conv(isa, sizes, "f32", (56 * 56 * channels, 56 * channels, channels, 1), 2, False)
+        assert plan.form == "depthwise"
+        step = depthwise_vecs(isa, sizes, "f32") * isa.lanes("f32")
+        assert plan.tile_columns % step == 0 or plan.tile_columns >= channels
