@@ -200,7 +200,7 @@ class _Importer:
         weight = self.program.weights[target]
         if weight.dtype not in DTYPES:
             raise UnsupportedCaseError(f"the weight {target} has dtype {weight.dtype}, which is not supported")
-        place = (id(weight.storage), weight.byte_offset, weight.storage_offset)
+        place = (*weight.place, weight.storage_offset)
         key = (*place, weight.dtype, weight.shape, weight.strides)
         if key not in self.weights:
             self.weights[key] = np.ascontiguousarray(weight.array()).reshape(weight.shape)

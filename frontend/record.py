@@ -120,6 +120,13 @@ class Weight:
     byte_offset: int = 0
     byte_count: int = -1
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it begins: the same of tensors that share memory."""
+        is_array = isinstance(self.storage, np.ndarray)
+        memory = self.storage.ctypes.data if is_array else id(self.storage)  # type: ignore[union-attr]
+        return memory + self.byte_offset if is_array else memory, 0 if is_array else self.byte_offset
+
     def array(self) -> np.ndarray:
         """The tensor as a read-only array over the stored bytes; strides are the file's own."""
         dtype = NUMPY_DTYPES[self.dtype]

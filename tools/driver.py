@@ -79,11 +79,13 @@ class Artifact:
 
 
 def import_model(
-    model: Any, *, symbols: Mapping[str, Any] | None = None, values: Mapping[str, Any] | None = None
-) -> Source:
+    model: Any, *, symbols: Mapping[str, Any] | None = None, values: Mapping[str, Any] | None = None,
+    weights: Sequence[str | os.PathLike[str]] = (),
+) -> Source:  # fmt: skip
     """Imports a path (`.pt2`, `.onnx`), an ExportedProgram or an ONNX ModelProto.
 
-    `symbols` gives ONNX dimensions ranges or numbers, `values` fixes ONNX inputs to constants.
+    `symbols` gives ONNX dimensions ranges or numbers, `values` fixes ONNX inputs to constants. `weights`: files whose
+    tensors take the places of a PyTorch model's own, by name (frontend/weight_files.py).
     Raises CompileError for another kind of object; readers raise theirs.
     """
     if isinstance(model, str | os.PathLike):
@@ -98,6 +100,8 @@ def import_model(
     else:
         path, kind = None, type(model).__name__
     if kind == "ModelProto":
+        if weights:
+            raise CompileError("weight files are for PyTorch models; an ONNX model names its own external data")
         from mlc.frontend.onnx import import_onnx
 
         return Source(import_onnx(model if path is None else path, dims=symbols, values=values))
@@ -110,15 +114,19 @@ def import_model(
     if path is None:
         from mlc.frontend.exported_program import read_exported_program
 
-        return _from_program(read_exported_program(model))
+        return _from_program(read_exported_program(model), weights)
     from mlc.frontend.pt2 import read_pt2
 
-    return _from_program(read_pt2(path))
+    return _from_program(read_pt2(path), weights)
 
 
-def _from_program(program: Any) -> Source:
+def _from_program(program: Any, weights: Sequence[str | os.PathLike[str]]) -> Source:
     from mlc.frontend.aten import import_program
 
+    if weights:
+        from mlc.frontend.weight_files import read_weights, use_weights
+
+        use_weights(program, read_weights(map(Path, weights)))
     imported = import_program(program)
     return Source(imported.module, imported.input_tree, imported.output_tree)
 
@@ -126,12 +134,13 @@ def _from_program(program: Any) -> Source:
 def compile(
     model: Any, target: str | Sequence[str] = "host", *, symbols: Mapping[str, Any] | None = None,
     values: Mapping[str, Any] | None = None, dump_dir: str | os.PathLike[str] | None = None, watch: Watch | None = None,
-    tune: Tuning | None = None, precision: str = "f32",
+    tune: Tuning | None = None, precision: str = "f32", weights: Sequence[str | os.PathLike[str]] = (),
 ) -> Artifact:
     """Compiles `model` for one target or several ("host" or names of `mlc targets`, best first).
 
     Of an ONNX model, `symbols` gives named dimensions a number or a range (low, high), `values` fixes inputs to
     constants, which leave the signature. `dump_dir` gets the IR after every pass. `watch(sentence)` hears of progress.
+    `weights` names files (.safetensors, its .index.json, .gguf) whose tensors take the places of a PyTorch model's.
     `tune` measures schedules on this machine, for a target that is this machine.
     `precision` "bf16" or "f16" rounds the weights of products, and on machines with a dot product of pairs what meets
     them; sums and all else stay f32 (passes/reduce_precision.py).
@@ -148,7 +157,7 @@ def compile(
     for machine in machines:
         say = watch or (lambda _: None)
         say(f"importing for {machine.name}")
-        source = import_model(model, symbols=symbols, values=values)
+        source = import_model(model, symbols=symbols, values=values, weights=weights)
         folder = None if dump_dir is None else Path(dump_dir) / machine.name if len(machines) > 1 else Path(dump_dir)
         code = compile_module(
             source.module, machine, dump_dir=folder, watch=say, tuning=tune, precision=precision
@@ -289,13 +298,14 @@ class _Lazy:
 def write_form(
     model: Any, target: str, form: str, output: Path | None, *, symbols: Mapping[str, Any] | None = None,
     values: Mapping[str, Any] | None = None, watch: Watch | None = None, precision: str = "f32",
+    weights: Sequence[str | os.PathLike[str]] = (),
 ) -> tuple[dict[str, int], int]:
     """Writes what lies before an artifact: "static" (model.o, model.h, weights), "asm", "llvm" or "mlir" text.
 
     Returns files with their bytes, and the count of kernel launches. Raises CompileError, and the compiler's errors.
     """
     machine = find_machine(target)
-    source = import_model(model, symbols=symbols, values=values)
+    source = import_model(model, symbols=symbols, values=values, weights=weights)
     stem = Path(model).stem if isinstance(model, str | os.PathLike) else "model"
     with tempfile.TemporaryDirectory(prefix="mlc-") as scratch:
         code = compile_module(source.module, machine, dump_dir=Path(scratch), watch=watch, precision=precision)

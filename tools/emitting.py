@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ FORMS = ("artifact", "static", "asm", "llvm", "mlir")
 def compile_file(
     model: Path, output: Path | None, *, target: str, emit: str, symbols: Mapping[str, Any],
     values: Mapping[str, Any], dump_dir: Path | None, watch: Callable[[str], None], tune: driver.Tuning | None = None,
-    precision: str = "f32",
+    precision: str = "f32", weights: Sequence[Path] = (),
 ) -> dict[str, Any]:
     """Compiles and writes; returns what was written. Raises CompileError for an unknown form, and the compiler's
     errors."""
@@ -32,7 +32,7 @@ def compile_file(
     if emit == "artifact":
         built = driver.compile(
             model, target, symbols=symbols, values=values, dump_dir=dump_dir, watch=watch, tune=tune,
-            precision=precision,
+            precision=precision, weights=weights,
         )
         path = output or model.with_suffix(".mlc")
         files = {str(path): built.save(path)}
@@ -45,7 +45,8 @@ def compile_file(
     else:
         details = {}
         files, kernels = driver.write_form(
-            model, target, emit, output, symbols=symbols, values=values, watch=watch, precision=precision
+            model, target, emit, output, symbols=symbols, values=values, watch=watch, precision=precision,
+            weights=weights,
         )
     return {
         "files": list(files), "bytes": sum(files.values()), "kernels": kernels, "target": target, "form": emit,

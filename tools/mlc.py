@@ -50,6 +50,9 @@ def compile_command(
     value: Annotated[
         list[str] | None, typer.Option(help="Fixes an ONNX input: NAME=8, NAME=[1,2] or NAME=F.npy.")
     ] = None,
+    weights: Annotated[
+        list[Path] | None, typer.Option(help="Takes a PyTorch model's weights from .safetensors or .gguf files.")
+    ] = None,
     ops: Annotated[
         list[Path] | None, typer.Option(help="Runs this Python file first, for its @mlc.import_op functions.")
     ] = None,
@@ -78,6 +81,7 @@ def compile_command(
         summary = emitting.compile_file(
             model, output, target=target, emit=emit, symbols=_dims(dim or []), values=_values(value or []),
             dump_dir=dump_ir, watch=watch, tune=emitting.tuning(tune, tune_file), precision=precision,
+            weights=weights or [],
         )
     if report is not None:
         report.write_text(json.dumps(summary, indent=2, sort_keys=True))
