@@ -11,12 +11,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from mlc.dialects.types import DTYPES
-from mlc.frontend.gguf import in_torch_order, mapped, read_gguf, torch_name
+from mlc.frontend.gguf import GgufTensor, in_torch_order, mapped, read_gguf, torch_name
 from mlc.frontend.record import Program, ReadError, Weight
 
 _SAFETENSORS = {
@@ -99,9 +100,13 @@ def _stored(data: np.ndarray, row: Any, where: str) -> Stored:
 def _from_gguf(path: Path) -> dict[str, Stored]:
     metadata, tensors = read_gguf(path)
     return {
-        torch_name(name) or name: Stored(t.shape, lambda n=name, t=t: in_torch_order(n, t.array(), metadata))
-        for name, t in tensors.items()
+        torch_name(name) or name: Stored(tensor.shape, partial(_dequantised, name, tensor, metadata))
+        for name, tensor in tensors.items()
     }
+
+
+def _dequantised(name: str, tensor: GgufTensor, metadata: dict[str, Any]) -> np.ndarray:
+    return in_torch_order(name, tensor.array(), metadata)
 
 
 def use_weights(program: Program, files: Mapping[str, Stored]) -> list[str]:
