@@ -264,3 +264,14 @@ def sizes_from_data(module: ir.Module) -> dict[str, dims.Size]:
 
     module.operation.walk(note)
     return found
+
+
+def loop_marker(operation: ir.Operation) -> tuple[str, int] | None:
+    """Which loop op this is, or that a kernel is made of, and the loop's number: ("loop_test", 0); None for others."""
+    operations = [operation]
+    if operation.name == "func.func":
+        operations = [op.operation for op in operation.regions[0].blocks[0].operations]
+    for op in operations:
+        if op.name.startswith("mlc.loop_"):
+            return op.name.removeprefix("mlc."), attrs_of(op)["loop"]
+    return None

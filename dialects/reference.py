@@ -9,7 +9,7 @@ import numpy as np
 from mlir import ir
 
 from . import dims
-from .build import attrs_of, definition_of, operands_of, sizes_from_data, type_of
+from .build import attrs_of, definition_of, loop_marker, operands_of, sizes_from_data, type_of
 from .types import DTYPES
 from .weights import store_of
 
@@ -91,17 +91,54 @@ def _run_block(
     def read(value: Any) -> Any:
         return [env[v] for v in value] if isinstance(value, list) else (None if value is None else env[value])
 
-    for operation in block.operations:
-        op = operation.operation
+    operations = [operation.operation for operation in block.operations]
+    loops = _Loops(operations, functions)
+    step = 0
+    while step < len(operations):
+        op = operations[step]
         if op.name == "func.return":
             return [env[v] for v in op.operands]
         if op.name == "func.call":
-            callee = functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
-            inner = callee.regions[0].blocks[0]
+            inner = _callee(op, functions).regions[0].blocks[0]
             results = _run_block(inner, [env[v] for v in op.operands], symbols, module, functions)
         else:
             results = run_op(op, [read(v) for v in operands_of(op)], symbols, module)
             if op.name == "mlc.read_size":
                 _bind_size(op, int(results[0]), symbols)
         env.update(zip(op.results, results, strict=True))
+        step = loops.after(step, env)
     raise ValueError("a function without func.return")
+
+
+def _callee(call: ir.Operation, functions: dict) -> ir.Operation:
+    return functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value].operation
+
+
+class _Loops:
+    """Where to go on behind each op or call of a block with loops."""
+
+    def __init__(self, operations: Sequence[ir.Operation], functions: dict) -> None:
+        self.operations = operations
+        self.steps: dict[tuple[str, int], list[int]] = {}
+        self.markers: dict[int, tuple[str, int]] = {}
+        for step, op in enumerate(operations):
+            marker = loop_marker(_callee(op, functions) if op.name == "func.call" else op)
+            if marker is not None:
+                self.markers[step] = marker
+                self.steps.setdefault(marker, []).append(step)
+        whole = {loop for kind, loop in self.steps if kind == "loop_begin" and ("loop_end", loop) in self.steps}
+        self.markers = {step: marker for step, marker in self.markers.items() if marker[1] in whole}
+
+    def after(self, step: int, env: dict[ir.Value, np.ndarray]) -> int:
+        """The step that follows; the states are moved on in `env`."""
+        kind, loop = self.markers.get(step, ("", 0))
+        ends = self.steps.get(("loop_end", loop), [])
+        if kind == "loop_test" and not env[self.operations[step].results[0]]:
+            for end in ends:
+                env[self.operations[end].results[0]] = env[self.operations[end].operands[0]]
+            return ends[-1] + 1
+        if kind == "loop_end" and step == ends[-1]:
+            for end in ends:
+                env[self.operations[end].operands[0]] = env[self.operations[end].results[0]]
+            return self.steps["loop_begin", loop][-1] + 1
+        return step + 1

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from mlc.frontend import loops
 from mlc.frontend.aten_index import index
-from mlc.frontend.aten_rows import AtenBuilder
+from mlc.frontend.aten_rows import AtenBuilder, is_tensor
 from mlc.frontend.record import Graph, Node, Ref, refs
 from mlc.frontend.report import UnsupportedCaseError
 
@@ -52,6 +53,23 @@ def cond(scope: Scope, args: list[Any]) -> Any:
         return tuple(scope.inline(then if condition else other, operands))
     pairs = zip(scope.inline(then, operands), scope.inline(other, operands), strict=True)
     return tuple(scope.importer.builder.where(condition, a, b, a.dtype) for a, b in pairs)
+
+
+@higher_order("while_loop")
+def while_loop(scope: Scope, args: list[Any]) -> Any:
+    """A loop that runs as one: nothing is unrolled."""
+    condition, body, carried, shared = args
+    builder: AtenBuilder = scope.importer.builder
+    initial = [x if is_tensor(x) else builder.scalar(x, "i64") for x in carried]
+
+    def following(states: list[Any]) -> list[Any]:
+        results = scope.inline(body, [*states, *(shared or [])])
+        return [builder.scalar(x, state.dtype) for x, state in zip(results, states, strict=True)]
+
+    def goes_on(states: list[Any]) -> Any:
+        return builder.scalar(scope.inline(condition, [*states, *(shared or [])])[0], "bool")
+
+    return tuple(loops.while_loop(scope.importer.graph, initial, goes_on, following))
 
 
 @higher_order("scan")

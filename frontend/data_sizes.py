@@ -7,6 +7,7 @@ from typing import Any
 
 from mlc.dialects import dims
 from mlc.dialects.dims import Size
+from mlc.dialects.op import OpError
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class DataSize:
 
 def read_size(g: Any, value: Any, wanted: DataSize) -> None:
     """From here on `wanted.size` is what the integer tensor `value`, of one element, holds."""
+    if g.open_loops:
+        raise OpError("a size that data decide, in a loop whose trip count data decide; move one out of the other")
     value = value if value.dtype == "i64" else g.op("cast", value, dtype="i64")
     g.op("read_size", g.op("reshape", value, shape=[]) if value.shape else value, size=wanted.size, bound=wanted.most)
 

@@ -28,6 +28,7 @@ class GraphBuilder(OpBuilder):
         with self.context:
             self.loc = ir.Location.unknown()
             self.module = ir.Module.create(self.loc)
+        self.loop_count = self.open_loops = 0  # loops so far, and how many the op at hand is in
         self._inputs: list[tuple[str, TensorType]] = []
         self._states: list[tuple[str, TensorType, str]] = []  # the last one names the weight that it begins with
         self._weight_values: dict[str, Value] = {}

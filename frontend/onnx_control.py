@@ -4,7 +4,8 @@ An `If` whose condition is known takes its branch; any other runs both branches,
 Where the sizes at hand fit one branch only (a voice detector has one for each sampling rate, and chunks have a length
 for one of them), the results are NaN when the other is taken: no run of the model has a value there.
 `Loop` and `Scan` of known length are unrolled. A `Loop` that data may end earlier runs all its iterations and keeps the
-values of the last one that counts; it cannot collect outputs, whose number would depend on data.
+values of the last one that counts. One whose length data decide, or that is long, runs as a loop (frontend/loops.py),
+which cannot collect outputs, whose number would depend on data.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import onnx
 from mlc.dialects.dims import Dim
 from mlc.dialects.types import DTYPES
+from mlc.frontend import loops
 from mlc.frontend.graph import Value
 from mlc.frontend.onnx_ops import Call, NeedsKnownError, SameSizeError, UnsupportedNodeError
 from mlc.frontend.onnx_proto import Graph, Node
@@ -123,6 +125,8 @@ def _is_same(a: Known, b: Known) -> bool:
 def _loop(importer: Importer, node: Node, inputs: list[Any], scope: Scope) -> list[Any]:
     body: Graph = node.attrs["body"]
     limit, condition, state = inputs[0], inputs[1] if len(inputs) > 1 else None, inputs[2:]
+    if _runs_as_loop(importer, node, limit, condition, len(state)):
+        return _data_loop(importer, node, limit, condition, state, scope)
     if limit is not None and (not isinstance(limit, Known) or limit.is_symbolic):
         raise NeedsKnownError(node.inputs[0], "the number of iterations")
     scans: list[list[Any]] = [[] for _ in range(len(body.outputs) - 1 - len(state))]
@@ -151,6 +155,43 @@ def _loop(importer: Importer, node: Node, inputs: list[Any], scope: Scope) -> li
         for collected, result in zip(scans, results[1 + len(state) :], strict=True):
             collected.append(result)
     return [*state, *(_stacked(importer, call, parts, 0) for parts in scans)]
+
+
+def _runs_as_loop(importer: Importer, node: Node, limit: Any, condition: Any, states: int) -> bool:
+    """Whether the number of iterations is unknown or large, and nothing is collected from each."""
+    if len(node.attrs["body"].outputs) - 1 - states:
+        return False
+    if limit is not None and not isinstance(limit, Known):
+        return True
+    if limit is None or limit.is_symbolic or int(limit.item()) > LONGEST_UNROLL:
+        return not (isinstance(condition, Known) and not condition.array.reshape(-1)[0])
+    return False
+
+
+def _data_loop(importer: Importer, node: Node, limit: Any, condition: Any, state: list[Any], scope: Scope) -> list[Any]:
+    body: Graph = node.attrs["body"]
+    call = Call(importer, node, importer.sizes)
+    most = None if limit is None else call.to(call.shaped(importer.materialize(limit, node.inputs[0]), []), "i64")
+    start = [call.scalar(0, "i64"), call.shaped(importer.materialize(_flag(condition), "condition"), [])]
+    names = [info.name for info in body.inputs[2:]]
+    start += [importer.materialize(x, name) for x, name in zip(state, names, strict=True)]
+
+    def goes_on(states: list[Any]) -> Any:
+        return states[1] if most is None else call.logical_and(states[1], call.lt(states[0], most))
+
+    def following(states: list[Any]) -> list[Any]:
+        results = _run(importer, body, scope, states)
+        importer.locate(node)
+        if any(importer.has_failed(r) for r in results):
+            raise UnsupportedNodeError("its body has nodes that cannot be imported, each listed by itself")
+        going, *new = (importer.materialize(x, i.name) for x, i in zip(results, body.outputs, strict=True))
+        return [call.add(states[0], call.scalar(1, "i64")), call.shaped(going, []), *new]
+
+    return loops.while_loop(importer.g, start, goes_on, following)[2:]
+
+
+def _flag(condition: Any) -> Any:
+    return Known.of(np.asarray(True)) if condition is None else condition
 
 
 def _may_end(node: Node, iteration: int, is_bounded: bool) -> None:

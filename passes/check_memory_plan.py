@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlc.dialects import dims
-from mlc.dialects.build import attrs_of, definition_of, sizes_from_data, type_of
+from mlc.dialects.build import attrs_of, definition_of, loop_marker, sizes_from_data, type_of
 from mlc.dialects.state import state_count
 from mlir import ir
 
@@ -54,7 +54,32 @@ def _calls_and_ends(module: ir.Module) -> tuple[list[ir.Operation], dict[ir.Valu
         for value in call.operands:
             if value in ends:
                 ends[value] = step
+    _keep_for_loops(module, calls, ends)
     return calls, ends
+
+
+def _marker(module: ir.Module, call: ir.Operation) -> tuple[str, int] | None:
+    return loop_marker(functions(module)[ir.FlatSymbolRefAttr(call.attributes["callee"]).value])
+
+
+def _keep_for_loops(module: ir.Module, calls: list[ir.Operation], ends: dict[ir.Value, int]) -> None:
+    """What the next iteration reads of this one's beginning is alive to the end of the loop."""
+    opened: dict[int, set[ir.Value]] = {}  # by loop: what was there when its first iteration began
+    so_far: set[ir.Value] = set()
+    spans: dict[int, tuple[int, int]] = {}
+    for step, call in enumerate(calls):
+        marker = _marker(module, call)
+        so_far.update(call.results)
+        if marker is not None:
+            if marker[0] == "loop_begin":
+                opened[marker[1]] = set(so_far)
+                spans[marker[1]] = (step + 1, step)
+            elif marker[1] in spans:
+                spans[marker[1]] = (spans[marker[1]][0], step)
+    for loop, (start, stop) in spans.items():
+        read = {value for call in calls[start : stop + 1] for value in call.operands}
+        for value in read & opened[loop] & ends.keys():
+            ends[value] = max(ends[value], stop)
 
 
 def _reads_in_place(kernel: ir.Operation, position: int) -> bool:
@@ -133,10 +158,13 @@ class CheckMemoryPlan(Pass):
             alive.extend(new)
 
     def _check_pairs(self, call, callee, alive, new, ends, step) -> None:
+        marker = loop_marker(callee)
         for placed in new:
             for other in [*alive, *(p for p in new if p is not placed)]:
                 if placed.start < other.stop and other.start < placed.stop:
                     operands = list(call.operands)
+                    if marker is not None and marker[0] == "loop_end" and _is_own_state(call, other, placed):
+                        continue
                     is_last = ends[other.value] == step and operands.count(other.value) == 1
                     if not (
                         is_last and other.start == placed.start and _reads_in_place(callee, operands.index(other.value))
@@ -164,6 +192,11 @@ def _check_states(module: ir.Module) -> None:
         is_apart = any(not _reads_in_place(callee, position) for position in places) or len(places) > 1
         if is_late or is_apart:
             raise PassError(f"a state is overwritten before all that read it have done so ({call.location})")
+
+
+def _is_own_state(call: ir.Operation, other: _Placed, placed: _Placed) -> bool:
+    """Whether a loop's end writes its state in just the state's place."""
+    return other.value == call.operands[0] and (other.start, other.stop) == (placed.start, placed.stop)
 
 
 def _ranges(module: ir.Module) -> dict[str, tuple[int, int]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from mlc.dialects import dims, reference
-from mlc.dialects.build import attrs_of, definition_of, operands_of, type_of
+from mlc.dialects.build import attrs_of, definition_of, loop_marker, operands_of, type_of
 from mlc.dialects.builder import SMALL_CONSTANT_ELEMENTS, OpBuilder, Value
 from mlc.dialects.weights import WeightStore, store_of
 from mlir import ir
@@ -22,6 +22,10 @@ from .rewriting import body_of, functions, mlc_ops, replace_op, users_of
 _LARGEST_GROWTH_BYTES = 256 * 1024
 # Sources of known values that are no bytes anywhere: computed where they are read, until something on them folds.
 _COMPUTED_SOURCES = ("mlc.full", "mlc.iota")
+
+
+# Constants already, or what a run computes anew though its operand is constant.
+_NEVER = ("constant", "weight", "random_uniform", "read_size")
 
 
 def constant_source(value: ir.Value) -> ir.Operation | None:
@@ -63,7 +67,7 @@ def _foldable(operation: ir.Operation) -> bool:
     operands = list(operation.operands)
     if not all(map(_is_known, operands)):  # first, since it settles most ops at no cost
         return False
-    if definition_of(operation).name in ("constant", "weight", "random_uniform", "read_size"):
+    if definition_of(operation).name in _NEVER or loop_marker(operation) is not None:
         return False
     results = [type_of(r) for r in operation.results]
     if not all(r.is_static for r in results) or any(_is_symbolic(v) for v in attrs_of(operation).values()):

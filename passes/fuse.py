@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mlc.dialects.build import attrs_of, definition_of, type_of
+from mlc.dialects.build import attrs_of, definition_of, loop_marker, type_of
 from mlc.dialects.builder import OpBuilder, Value
 from mlc.dialects.dims import Size
 from mlc.dialects.views import VIEW_OPS, places, strided_through, strides_before
@@ -148,7 +148,7 @@ class Fuser:
         is_returned = any(u.name == "func.return" for u in users)
         candidates = [by_id[g] for g in groups]
         definition = definition_of(operation)
-        if operation.name == "mlc.read_size":
+        if operation.name == "mlc.read_size" or loop_marker(operation) is not None:
             self._start(operation)
             return
         if not users:
@@ -274,7 +274,9 @@ class Fuser:
 
     def _is_single_reader(self, user: ir.Operation, operation: ir.Operation) -> bool:
         definition = definition_of(user)
-        if definition.kind == "reduce" or is_row_composite(user) or definition.name in _EACH_ONCE:
+        if definition.kind == "reduce" or is_row_composite(user):
+            return True
+        if definition.name in _EACH_ONCE or definition.family == "loop":
             return True
         if definition.name in ("gather", "gather_elements"):  # indices are read at the result's own index
             return operation.results[0] != user.operands[0] and not is_expensive(operation)
@@ -325,6 +327,8 @@ def _prepare_returns(block: ir.Block) -> None:
     for position, value in enumerate(list(last.operands)):
         owner = value.owner
         is_computed = not isinstance(owner, ir.Block) and definition_of(owner.operation).kind != "source"
+        # What a loop gives lies where its state does.
+        is_computed = is_computed and loop_marker(owner.operation) is None
         if is_computed and value not in seen:
             seen.add(value)
             continue

@@ -18,6 +18,7 @@ KERNELS = [
     "pack-operands",         # products of two tensors of the run: the second in panels
     "pad-rows",              # after pack-operands: of all products that are left
     "fuse{max-ops=64}",
+    "hoist-invariants",      # after fuse: whole kernels, out of loops
     "expand-composites",     # inside kernels: softmax to max, sub, exp, sum, div
     "pack-weights",
     "keep-state",            # before plan-memory: copies are calls like others

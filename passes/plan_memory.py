@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mlc.dialects import dims
-from mlc.dialects.build import attrs_of, definition_of, sizes_from_data, symbol_ranges, type_of
+from mlc.dialects.build import attrs_of, definition_of, loop_marker, sizes_from_data, symbol_ranges, type_of
 from mlc.dialects.dims import Size
 from mlir import ir
 
@@ -161,7 +161,8 @@ def lifetimes_of(module: ir.Module) -> tuple[dict[ir.Value, int], list[Lifetime]
     block = body_of(everything["forward"])
     calls = [op.operation for op in block.operations if op.operation.name == "func.call"]
     returned = set(block.operations[len(block.operations) - 1].operation.operands)
-    last_use = {v: step for step, call in enumerate(calls) for v in call.operands}
+    markers = [loop_marker(everything[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]) for call in calls]
+    last_use = _last_uses(calls, markers)
     buffer_of: dict[ir.Value, int] = {}
     lives: list[Lifetime] = []
     for step, call in enumerate(calls):
@@ -169,8 +170,11 @@ def lifetimes_of(module: ir.Module) -> tuple[dict[ir.Value, int], list[Lifetime]
         for result in call.results:
             if result in returned:
                 continue
-            last = last_use.get(result, step)
-            reused = _overwritten(call, callee, step, last_use, buffer_of)
+            last, marker = last_use.get(result, step), markers[step]
+            if marker is not None and marker[0] == "loop_end":
+                reused = buffer_of.get(call.operands[0])
+            else:
+                reused = _overwritten(call, callee, step, last_use, buffer_of)
             if reused is not None:
                 life = lives[reused]
                 lives[reused] = Lifetime(life.first, max(life.last, last), life.bytes)
@@ -180,6 +184,20 @@ def lifetimes_of(module: ir.Module) -> tuple[dict[ir.Value, int], list[Lifetime]
                 bytes_ = aligned(dims.most(type_of(result).bytes, highest))
                 lives.append(Lifetime(step, last, _room(bytes_, ranges)))
     return buffer_of, lives
+
+
+def _last_uses(calls: Sequence[ir.Operation], markers: Sequence[tuple[str, int] | None]) -> dict[ir.Value, int]:
+    """The step of each value's last use. What a loop reads and did not compute in the same iteration is read again."""
+    last_use = {v: step for step, call in enumerate(calls) for v in call.operands}
+    made = {v: step for step, call in enumerate(calls) for v in call.results}
+    for loop in {marker[1] for marker in markers if marker is not None}:
+        steps = [step for step, marker in enumerate(markers) if marker is not None and marker[1] == loop]
+        first = sum(markers[step] == ("loop_begin", loop) for step in steps) + steps[0]
+        for call in calls[first : steps[-1] + 1]:
+            for value in call.operands:
+                if made.get(value, -1) < first:
+                    last_use[value] = max(last_use[value], steps[-1])
+    return last_use
 
 
 def _overwritten(call, callee, step: int, last_use: dict, buffer_of: dict[ir.Value, int]) -> int | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from mlc.dialects import dims
-from mlc.dialects.build import attrs_of, symbol_ranges
+from mlc.dialects.build import attrs_of, loop_marker, symbol_ranges
 from mlc.dialects.machine import Machine
 from mlc.dialects.state import state_offsets
 from mlc.dialects.weights import store_of
@@ -203,7 +203,8 @@ def _launches(module: ir.Module, lowered: Mapping[str, LoweredKernel], weights: 
             for v, layout in zip(op.operands, lowered[callee].layouts, strict=True)
         ]
         results = [places[r] for r in op.results]
-        launches.append(Launch(lowered[callee], len(launches), (*operands, *results), size_read(function)))
+        marker, size = loop_marker(function), size_read(function)
+        launches.append(Launch(lowered[callee], len(launches), (*operands, *results), marker, size))
         hero = ir.StringAttr(function.attributes["mlc.hero"]).value
         reports.append(KernelReport(callee, hero, source_of(op.location)))
     return launches, reports

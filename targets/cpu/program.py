@@ -62,6 +62,7 @@ class Launch:
     kernel: LoweredKernel
     index: int
     places: tuple[tuple[str, Size], ...]
+    loop: tuple[str, int] | None = None  # which marker of which loop: see dialects/loop.py
     reads: tuple[Size, Size] | None = None  # the kernel's result is this size, and at most that
 
 
@@ -119,8 +120,12 @@ class _Emitter:
             self.arith.scopes.append({})
             cf.br([status()], self.exit)
             self.arith.scopes.pop()
+        self.continue_in(following)
+
+    def continue_in(self, block: ir.Block) -> None:
+        """What follows is written into `block`."""
         self.point.__exit__(None, None, None)
-        self.point = ir.InsertionPoint(following)
+        self.point = ir.InsertionPoint(block)
         self.point.__enter__()
 
     def finish(self) -> None:
@@ -263,8 +268,10 @@ def emit_forward(module: ir.Module, shape: ProgramShape, launches: Sequence[Laun
         forward.symbols |= {name: forward.arith.value(forward.size(most)) for name, most in shape.computed.items()}
         env = forward.field("env")
         launch = llvm.load(pointer_type(), forward.byte_pointer(env, _ENV_LAUNCH), alignment=8)
-        for one in launches:
+        loops = Loops(forward, launches)
+        for step, one in enumerate(launches):
             _emit_launch(forward, env, launch, args, one)
+            loops.after(step)
             if one.reads is not None:
                 _read_size(forward, shape, one)
         _store_output_dims(forward, shape)
@@ -305,6 +312,39 @@ def _store_output_dims(forward: _Forward, shape: ProgramShape) -> None:
         if shape.depends(size):
             value = forward.arith.value(forward.size(size))
             llvm.store(value, forward.element(store_to, position, i64()), alignment=8)
+
+
+class Loops:
+    """The branches of loops among launches that are written one after another."""
+
+    def __init__(self, forward: _Forward, launches: Sequence[Launch]) -> None:
+        self.forward, self.launches = forward, launches
+        self.last = {one.loop: step for step, one in enumerate(launches)}
+        whole = {loop for kind, loop in filter(None, self.last) if kind == "loop_begin"}
+        self.last = {marker: step for marker, step in self.last.items() if marker is not None and marker[1] in whole}
+        self.heads: dict[int, ir.Block] = {}
+        self.exits: dict[int, ir.Block] = {}
+
+    def after(self, step: int) -> None:
+        """Branches as the marker that was launched at `step` asks for."""
+        marker, forward = self.launches[step].loop, self.forward
+        if marker is None or self.last.get(marker) != step or ("loop_end", marker[1]) not in self.last:
+            return
+        kind, loop = marker
+        if kind == "loop_begin":
+            self.heads[loop] = forward.exit.create_before()
+            cf.br([], self.heads[loop])
+            forward.continue_in(self.heads[loop])
+        elif kind == "loop_test":
+            byte = ir.IntegerType.get_signless(8)
+            flag = llvm.load(byte, forward.pointer(self.launches[step].places[-1]), alignment=1)
+            go = arith.cmpi(1, flag, arith.constant(byte, 0))
+            body, self.exits[loop] = forward.exit.create_before(), forward.exit.create_before()
+            cf.cond_br(go, [], [], body, self.exits[loop])
+            forward.continue_in(body)
+        elif kind == "loop_end":
+            cf.br([], self.heads[loop])
+            forward.continue_in(self.exits[loop])
 
 
 def _emit_launch(forward: _Forward, env: ir.Value, launch: ir.Value, args: ir.Value, one: Launch) -> None:
