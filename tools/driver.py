@@ -7,23 +7,22 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from mlc import artifact as container
 from mlc.dialects import dims
 from mlc.dialects.build import sizes_from_data, symbol_ranges, type_of
 from mlc.dialects.machine import Machine
-from mlc.dialects.state import state_count, state_offsets
+from mlc.dialects.state import StateLayout, state_count
 from mlc.dialects.types import TensorType
 from mlc.dialects.weights import store_of
 from mlc.passes.base import run_pipeline
 from mlc.passes.check_memory_plan import peak_live_bytes
 from mlc.passes.pipeline import pipeline
 from mlc.passes.plan_memory import TYPICAL_SIZE
-from mlc.targets.cpu import CpuCode, compile_cpu
+from mlc.targets.cpu import CpuCode, Weights, compile_cpu
 from mlc.targets.cpu.objects import clang_flags
 from mlc.targets.machines import find_machine
 from mlc.targets.tools import run_tool
@@ -62,7 +61,7 @@ class Tuning:
 class Artifact:
     """A compiled model, ready to be saved or loaded. `seconds`: time by target and pass, not part of the file."""
 
-    meta: container.Meta
+    meta: container.Meta | dict[str, container.Meta]  # by method where there are several
     targets: list[container.Target]
     info: dict[str, Any]
     weights: list[container.Chunk] = field(default_factory=list)
@@ -138,6 +137,9 @@ def compile(
 ) -> Artifact:
     """Compiles `model` for one target or several ("host" or names of `mlc targets`, best first).
 
+    A dict of models by name makes them the methods of one file: weights that are equal are in it once, and states of
+    one name are one state.
+
     Of an ONNX model, `symbols` gives named dimensions a number or a range (low, high), `values` fixes inputs to
     constants, which leave the signature. `dump_dir` gets the IR after every pass. `watch(sentence)` hears of progress.
     `weights` names files (.safetensors, its .index.json, .gguf) whose tensors take the places of a PyTorch model's.
@@ -150,24 +152,68 @@ def compile(
     machines = list({m.name: m for m in (find_machine(name) for part in names for name in part.split(","))}.values())
     if not machines:
         raise CompileError("no target is given; name one, as in target=\"host\"")
+    models = dict(model) if isinstance(model, Mapping) else {"": model}
+    if not models:
+        raise CompileError("no method is given")
+    say = watch or (lambda _: None)
     built: list[container.Target] = []
     info: dict[str, Any] = {}
     seconds: dict[str, dict[str, float]] = {}
-    meta, state = None, []
+    metas: dict[str, container.Meta] = {}
+    state: list[container.Chunk] = []
     for machine in machines:
-        say = watch or (lambda _: None)
         say(f"importing for {machine.name}")
-        source = import_model(model, symbols=symbols, values=values, weights=weights)
-        folder = None if dump_dir is None else Path(dump_dir) / machine.name if len(machines) > 1 else Path(dump_dir)
-        code = compile_module(
-            source.module, machine, dump_dir=folder, watch=say, tuning=tune, precision=precision
-        )
-        meta, state = describe(source.module), initial_state(source.module)
-        built.append(target_of(source.module, machine, code))
-        seconds[machine.name] = code.seconds
-        info = info or _info(source, code)
-    assert meta is not None
-    return Artifact(meta, built, info, state=state, seconds=seconds)
+        sources = {
+            name: import_model(one, symbols=symbols, values=values, weights=weights) for name, one in models.items()
+        }
+        states, state = share_states({name: source.module for name, source in sources.items()})
+        placed = Weights(machine, is_shared=len(models) > 1)
+        codes: dict[str, CpuCode] = {}
+        for name, source in sources.items():
+            folder = None if dump_dir is None else _folder(Path(dump_dir), machine.name, name, len(machines))
+            codes[name] = compile_module(
+                source.module, machine, dump_dir=folder, watch=say, tuning=tune, precision=precision, weights=placed
+            )
+            metas[name] = replace(describe(source.module), states=tuple(states))
+        parts = [target_of(sources[name].module, machine, code) for name, code in codes.items()]
+        built.append(_joined(parts))
+        seconds[machine.name] = {
+            f"{name} {step}".strip(): spent for name, code in codes.items() for step, spent in code.seconds.items()
+        }
+        info = info or {name: _info(sources[name], code) for name, code in codes.items()}
+    if "" in metas:
+        return Artifact(metas[""], built, info[""], state=state, seconds=seconds)
+    return Artifact(metas, built, {"methods": info}, state=state, seconds=seconds)
+
+
+def _folder(root: Path, machine: str, method: str, machine_count: int) -> Path:
+    return root / (machine if machine_count > 1 else "") / method
+
+
+def _joined(parts: Sequence[container.Target]) -> container.Target:
+    """The target of all methods: their images, and the weights that the last one knows all of."""
+    if len(parts) == 1:
+        return parts[0]
+    arenas = [part.info.arena_bytes for part in parts]
+    most = None if None in arenas else max(arena for arena in arenas if arena is not None)
+    images = [part.code for part in parts if isinstance(part.code, bytes)]
+    return container.Target(replace(parts[0].info, arena_bytes=most), images, parts[-1].weights)
+
+
+def share_states(modules: Mapping[str, ir.Module]) -> tuple[list[container.TensorInfo], list[container.Chunk]]:
+    """Gives states of one name in several modules one place; returns all, and what they begin as where not zeros.
+
+    Raises: CompileError for states of one name that differ in type or in what they begin as.
+    """
+    layout = StateLayout()
+    for name, module in modules.items():
+        with module.context:
+            try:
+                layout.add(_forward(module), store_of(module))
+            except ValueError as error:
+                raise CompileError(f"method {name}: {error}" if name else str(error)) from error
+    infos = [_tensor_info(name, type_, {}) for name, type_ in layout.types.items()]
+    return infos, [container.Chunk(at, array) for at, array in layout.initial()]
 
 
 def save(program: Any, path: str | os.PathLike[str]) -> None:
@@ -181,7 +227,7 @@ def save(program: Any, path: str | os.PathLike[str]) -> None:
 
 def compile_module(
     module: ir.Module, machine: Machine, *, dump_dir: Path | None = None, watch: Watch | None = None,
-    tuning: Tuning | None = None, precision: str = "f32",
+    tuning: Tuning | None = None, precision: str = "f32", weights: Weights | None = None,
 ) -> CpuCode:
     """Runs the pipeline and the target on an imported module, which is rewritten to L1. Raises CompileError for a
     `precision` that is none."""
@@ -196,7 +242,8 @@ def compile_module(
         keep = None if dump_dir is None else dump_dir / "L2"
         started = time.perf_counter()
         code = compile_cpu(
-            module, machine, keep_dir=keep, watch=lambda what, done, total: say(f"{what} {done} of {total}")
+            module, machine, keep_dir=keep, watch=lambda what, done, total: say(f"{what} {done} of {total}"),
+            weights=weights,
         )
         code.seconds.update(run.seconds, code=time.perf_counter() - started)
         return code
@@ -247,17 +294,6 @@ def describe(module: ir.Module) -> container.Meta:
             described(_names(forward, "mlc.outputs", len(outputs)), outputs),
             described(_names(forward, "mlc.states", count), states),
         )
-
-
-def initial_state(module: ir.Module) -> list[container.Chunk]:
-    """What states begin as, at their offsets; those of zeros left out."""
-    with module.context:
-        forward, store = _forward(module), store_of(module)
-        if not state_count(forward):
-            return []
-        arrays = [store.get(ir.StringAttr(name).value) for name in ir.ArrayAttr(forward.attributes["mlc.initial"])]
-        chunks = map(container.Chunk, state_offsets(forward), map(np.ascontiguousarray, arrays))
-        return [chunk for chunk in chunks if chunk.data.view(np.uint8).any()]
 
 
 def _tensor_info(name: str, type_: TensorType, of_data: Mapping[str, dims.Size]) -> container.TensorInfo:
@@ -312,7 +348,7 @@ def write_form(
         work = Path(scratch) / "L2"
         if form == "static":
             built = target_of(source.module, machine, code)
-            model_parts = describe(source.module), built, initial_state(source.module)
+            model_parts = describe(source.module), built, share_states({"": source.module})[1]
             files = _write_static(output or Path("."), stem, *model_parts, machine)
         else:
             files = [_write_text(output, stem, form, work, machine)]

@@ -25,6 +25,7 @@ app = typer.Typer(
 notes = Console(stderr=True, highlight=False)
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Prints results only.")]
 Json = Annotated[bool, typer.Option("--json", help="Prints one JSON object.")]
+Method = Annotated[str | None, typer.Option(help="Of a file of several methods: which one.")]
 Threads = Annotated[int | None, typer.Option(help="Threads that compute; default: all cores this process may use.")]
 
 
@@ -38,7 +39,9 @@ def emit_json(value: Any) -> None:
 
 @app.command("compile")
 def compile_command(
-    model: Annotated[Path, typer.Argument(help="A .pt2 (torch.export.save) or .onnx file.")],
+    model: Annotated[
+        list[str], typer.Argument(help="A .pt2 (torch.export.save) or .onnx file; or methods, NAME=FILE NAME=FILE ...")
+    ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Default: the model's name with .mlc.")] = None,
     target: Annotated[
         str, typer.Option(help="Machines, best first, e.g. graviton3,aarch64; see `mlc targets`.")
@@ -68,18 +71,20 @@ def compile_command(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Compiles MODEL for one machine or several into one file."""
+    """Compiles MODEL for one machine or several into one file; several methods share its weights and states."""
     from mlc.tools import emitting
 
     for file in ops or []:
         emitting.run_ops_file(file)
-    with notes.status(f"compiling {model.name}") as status:
+    models = emitting.models_of(model)
+    name = next(iter(models.values())).name
+    with notes.status(f"compiling {name}") as status:
         def watch(sentence: str) -> None:
             if not quiet and not as_json:
-                status.update(f"{model.name}: {sentence}")
+                status.update(f"{name}: {sentence}")
 
         summary = emitting.compile_file(
-            model, output, target=target, emit=emit, symbols=_dims(dim or []), values=_values(value or []),
+            models, output, target=target, emit=emit, symbols=_dims(dim or []), values=_values(value or []),
             dump_dir=dump_ir, watch=watch, tune=emitting.tuning(tune, tune_file), precision=precision,
             weights=weights or [],
         )
@@ -126,13 +131,14 @@ def run(
     size: Annotated[list[str] | None, typer.Option(help="NAME=N: a symbol's value for random inputs.")] = None,
     output: Annotated[Path | None, typer.Option(help="Writes all outputs as .npz.")] = None,
     threads: Threads = None,
+    method: Method = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Runs ARTIFACT once and prints or saves its outputs."""
     from mlc.tools import running
 
-    model = running.load(artifact, threads)
+    model = running.load(artifact, threads, method)
     feeds = running.feeds(model, inputs or [], random=random, seed=seed, sizes=running.sizes(size or []))
     outputs = running.run_named(model, feeds)
     if output is not None:
@@ -155,11 +161,12 @@ def bench(
     seconds: Annotated[float, typer.Option(help="How long to measure.")] = 2.0,
     profile: Annotated[bool, typer.Option(help="Splits the time by kernel, with the model's source lines.")] = False,
     threads: Threads = None, as_json: Json = False,
+    method: Method = None,
 ) -> None:
     """Times ARTIFACT: median, minimum and 99th percentile of a call, in milliseconds."""
     from mlc.tools import running
 
-    model = running.load(artifact, threads)
+    model = running.load(artifact, threads, method)
     feeds = running.feeds(model, inputs or [], random=not inputs, seed=seed, sizes=running.sizes(size or []))
     times = running.measure(model, feeds, seconds)
     rows = running.profile_rows(model, feeds) if profile else []

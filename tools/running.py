@@ -21,10 +21,18 @@ class InputError(ValueError):
     """An input file or value that does not fit the model."""
 
 
-def load(path: Path, threads: int | None) -> Model:
+def load(path: Path, threads: int | None, method: str | None = None) -> Model:
+    """The model of a file, or of one of its methods. Raises InputError where there are several and none is named."""
     if not path.is_file():
         raise InputError(f"there is no file {path}")
-    return mlc.load(path, threads=threads)
+    found = mlc.load(path, threads=threads)
+    if isinstance(found, Model):
+        if method is not None:
+            raise InputError(f"{path} has one method only; leave out --method")
+        return found
+    if method not in found.names:
+        raise InputError(f"{path} has methods; name one by --method: {', '.join(found.names)}")
+    return found[method]
 
 
 def numpy_dtype(name: str) -> np.dtype:

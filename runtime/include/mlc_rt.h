@@ -178,6 +178,7 @@ typedef struct mlc_view_options {
   char *detail;          /* null, or where a sentence on the failure goes, always ending in a zero byte */
   uint32_t detail_bytes; /* of detail; 256 hold any sentence about a file */
   uint32_t reserved;
+  const char *method;    /* of a file of several: which one; null: the first */
 } mlc_view_options;
 
 /* Checks `blob` (64-byte aligned; lives unchanged as long as the model) and views it: weights are not copied, code is
@@ -219,6 +220,11 @@ typedef struct mlc_need {
 } mlc_need;
 MLC_API MLC_NODISCARD mlc_status mlc_model_need(const mlc_model *model, mlc_need *out_need);
 
+/* Methods of the model's file, such as a prefill and a decode, that share weights and states: each is viewed as a model
+ * of its own, in storage of its own. Sessions of all may be bound to one memory of states. A file of one method, and a
+ * static model, have a name of no meaning. Null past the last. */
+MLC_API uint32_t mlc_model_method_count(const mlc_model *model);
+MLC_API const char *mlc_model_method_name(const mlc_model *model, uint32_t index);
 MLC_API uint32_t mlc_model_input_count(const mlc_model *model);
 MLC_API uint32_t mlc_model_output_count(const mlc_model *model);
 /* States are tensors that runs keep and change, such as caches of keys and values. */

@@ -31,6 +31,7 @@ KIND_NAMES = {META: "meta", TARGET: "target", CODE: "code", WEIGHTS: "weights", 
 KIND_NAMES[STATE] = "state"
 ARCHES = {"x86_64": 1, "aarch64": 2, "thumb": 3, "riscv64": 4}
 
+_METHOD_BYTES_MAX = 31
 _HEADER = struct.Struct("<8sHHIQQ32x")
 _ENTRY = struct.Struct("<IIQQQ32s")
 _META = struct.Struct("<8I4I16x")
@@ -81,10 +82,10 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Target:
-    """One target's code image and, where they differ from the shared ones, its weights."""
+    """One target's code image, one a method, and, where they differ from the shared ones, its weights."""
 
     info: TargetInfo
-    code: bytes
+    code: bytes | Sequence[bytes]
     weights: Sequence[Chunk] | None = None
 
 
@@ -110,6 +111,7 @@ class Artifact:
     meta: Meta
     targets: tuple[TargetInfo, ...]
     info: dict[str, Any] = field(default_factory=dict)
+    methods: dict[str, Meta] = field(default_factory=dict)  # of a file of several; `meta` is then the first one's
 
     def section(self, kind: int, target_index: int = ALL_TARGETS) -> memoryview | None:
         """Bytes of the section of `kind` for that target (one for all targets where it has none of its own)."""
@@ -122,7 +124,7 @@ class Artifact:
 
 def write_artifact(
     path_or_file: str | os.PathLike[str] | BinaryIO,
-    meta: Meta,
+    meta: Meta | Mapping[str, Meta],
     targets: Sequence[Target],
     info: Mapping[str, Any],
     weights: Sequence[Chunk] = (),
@@ -130,7 +132,7 @@ def write_artifact(
     state: Sequence[Chunk] = (),
 ) -> int:
     """Writes an artifact and returns its bytes; `targets` best first, `weights` those all targets share, `state` what
-    states begin as where that is not zeros.
+    states begin as where that is not zeros. `meta` by name: a file of several methods; targets have an image of each.
 
     A path is written beside and renamed, so that a reader never maps half a file. A file object must be seekable.
     Raises: FormatError for what the format cannot hold.
@@ -158,7 +160,7 @@ def artifact_bytes(*args: Any, **kwargs: Any) -> bytes:
 
 def _write(
     file: BinaryIO,
-    meta: Meta,
+    meta: Meta | Mapping[str, Meta],
     targets: Sequence[Target],
     info: Mapping[str, Any],
     weights: Sequence[Chunk],
@@ -173,10 +175,18 @@ def _write(
     def add(kind: int, target_index: int, name: str, *parts: Any) -> None:
         blobs.append((kind, target_index, name, lambda: iter(parts)))
 
-    add(META, ALL_TARGETS, "meta", pack_meta(meta))
+    methods = {"meta": meta} if isinstance(meta, Meta) else meta
+    for name, one in methods.items():
+        if len(name.encode()) > _METHOD_BYTES_MAX or not name.isidentifier():
+            raise FormatError(f"method {name!r}: names are identifiers of up to {_METHOD_BYTES_MAX} bytes")
+        add(META, ALL_TARGETS, name, pack_meta(one))
     for index, target in enumerate(targets):
         add(TARGET, index, target.info.name, pack_target(target.info))
-        add(CODE, index, target.info.name, target.code)
+        images = [target.code] if isinstance(target.code, bytes) else list(target.code)
+        if len(images) != len(methods):
+            raise FormatError(f"target {target.info.name} has {len(images)} images for {len(methods)} methods")
+        for image in images:
+            add(CODE, index, target.info.name, image)
     if weights:
         blobs.append((WEIGHTS, ALL_TARGETS, "weights", partial(chunk_parts, weights)))
     for index, target in enumerate(targets):
@@ -375,6 +385,9 @@ def read_artifact(path_or_bytes: str | os.PathLike[str] | bytes | memoryview, ve
     if meta is None:
         raise FormatError("no model description")
     artifact.meta = unpack_meta(meta)
+    rows = [row for row in sections if row.kind == META]
+    if len(rows) > 1:
+        artifact.methods = {row.name: unpack_meta(data[row.offset : row.offset + row.size]) for row in rows}
     artifact.targets = tuple(unpack_target(data[row.offset :]) for row in sections if row.kind == TARGET)
     text = artifact.section(INFO)
     artifact.info = unpack_info(bytes(text)) if text is not None else {}

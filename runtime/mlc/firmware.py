@@ -42,6 +42,8 @@ def write_static(
 
 
 def _assembly(name: str, meta: Meta, target: Target, state: bytes) -> str:
+    if not isinstance(target.code, bytes):
+        raise FormatError("a model that is linked in has one method")
     code_align_bits = _CODE_ALIGN_BITS.get(target.info.arch, _CODE_ALIGN_BITS_OTHERWISE)
     read_only = f'.section .rodata.{name},"a",%progbits'
     # The image holds its own constants; it lies where code lies, so that it may be executed.
@@ -49,7 +51,7 @@ def _assembly(name: str, meta: Meta, target: Target, state: bytes) -> str:
     blobs = [
         (f"{name}_meta", read_only, 3, pack_meta(meta)),
         (f"{name}_target", read_only, 3, pack_target(target.info)),
-        (f"{name}_code", executable, code_align_bits, bytes(target.code)),
+        (f"{name}_code", executable, code_align_bits, target.code),
         *([(f"{name}_state", read_only, 3, state)] if state else []),
     ]
     lines = [f"// The model {name}, made by mlc. See {name}.h."]

@@ -47,8 +47,10 @@ def load(
     threads: int | None = None,
     verify: str = "all",
     large_pages: bool = True,
-) -> Model:
+) -> Any:
     """Loads a compiled artifact: reads a path, or takes the file's bytes.
+
+    Gives a `Model`, or of a file of several methods `Methods`, which has a model of each by name.
 
     `threads`: how many compute, None: all cores this process may use; results do not depend on it.
     `verify`: "all" checks every byte against its checksum, "header" all but the weights.
@@ -61,7 +63,14 @@ def load(
         raise ValueError(f"verify is {verify!r}; choose 'all' or 'header'")
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Model(_bytes_of(path_or_bytes, large_pages), threads, _VERIFY[verify])
+    model = Model(_bytes_of(path_or_bytes, large_pages), threads, _VERIFY[verify])
+    names = model._method_names()
+    if len(names) == 1:
+        return model
+    from mlc.methods import Methods
+
+    first = Model(model._blob, threads, _VERIFY["header"], names[0], model)
+    return Methods({names[0]: first, **{n: Model(model._blob, threads, 1, n, model) for n in names[1:]}}, model)
 
 
 def _bytes_of(path_or_bytes: Any, large_pages: bool) -> np.ndarray[Any, Any]:
@@ -111,8 +120,13 @@ class Model:
     threads: int
     target: str
 
-    def __init__(self, blob: np.ndarray[Any, Any], threads: int, verify: int) -> None:
+    def __init__(
+        self, blob: np.ndarray[Any, Any], threads: int, verify: int, method: str | None = None,
+        shared: Model | None = None,
+    ) -> None:  # fmt: skip
+        """`method` of the file in `blob`, which has the threads and the states of `shared`, its first one."""
         self._library = native.library()
+        self._method = method
         if threads < 1:
             raise MlcError(BAD_ARGUMENT, f"threads is {threads}; it takes at least 1")
         self._blob = blob
@@ -124,8 +138,8 @@ class Model:
         self._check(self._library.mlc_model_need(self._handle, byref(self._need)), "need")
         self._describe()
         self.threads = min(threads, 256)
-        self._pool: int | None = None
-        if self.threads > 1:
+        self._pool: int | None = None if shared is None else shared._pool
+        if self.threads > 1 and shared is None:
             self._pool = self._start_pool(keep_alive)
             self._finalizer.detach()
             self._finalizer = weakref.finalize(self, _release, self._library, self._pool, self._handle, keep_alive)
@@ -133,8 +147,15 @@ class Model:
         # Runs of a model with states follow one another, on the states' one memory.
         self._turn = _thread.allocate_lock() if self.states else None
         self._state_memory = tensors.empty((self._need.state_bytes,), np.dtype(np.uint8), _BLOB_ALIGN_BYTES)
-        if self.states:
+        if shared is not None:
+            self._turn, self._state_memory = shared._turn, shared._state_memory
+        elif self.states:
             self.reset()
+
+    def _method_names(self) -> list[str]:
+        library, handle = self._library, self._handle
+        count = library.mlc_model_method_count(handle)
+        return [library.mlc_model_method_name(handle, index).decode() for index in range(count)]
 
     def reset(self) -> None:
         """Makes the states what they were before the first run. A model without states has none to reset."""
@@ -155,6 +176,7 @@ class Model:
         detail = ctypes.create_string_buffer(512)
         options = native.sized(native.ViewOptions)
         options.verify = verify
+        options.method = None if self._method is None else self._method.encode()
         options.detail = ctypes.cast(detail, ctypes.POINTER(ctypes.c_char))
         options.detail_bytes = len(detail)
         handle = c_void_p()
@@ -206,7 +228,9 @@ class Model:
         from mlc.info import unpack_info
 
         section = self._info_section()
-        return unpack_info(section) if section else {}
+        info = unpack_info(section) if section else {}
+        own: dict[str, Any] = info["methods"].get(self._method, {}) if "methods" in info else info
+        return own
 
     def _info_section(self) -> bytes:
         size = c_uint64()
@@ -217,6 +241,8 @@ class Model:
     def _trees(self) -> dict[str, Any]:
         from mlc.info import plain_info  # imports json, which a process that only loads need not pay for
 
+        if self._method is not None:
+            return self.info
         section = self._info_section()
         return plain_info(section) if section else {}
 

@@ -57,7 +57,7 @@ class ViewOptions(ctypes.Structure):
 
     _fields_ = (
         ("struct_size", c_uint32), ("verify", c_uint32), ("cpu", POINTER(Cpu)), ("detail", POINTER(c_char)),
-        ("detail_bytes", c_uint32), ("reserved", c_uint32),
+        ("detail_bytes", c_uint32), ("reserved", c_uint32), ("method", c_char_p),
     )  # fmt: skip
 
 
@@ -107,6 +107,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     ),
     "mlc_model_close": (None, (c_void_p,)),
     "mlc_model_need": (c_int32, (c_void_p, POINTER(Need))),
+    "mlc_model_method_count": (c_uint32, (c_void_p,)),
+    "mlc_model_method_name": (c_char_p, (c_void_p, c_uint32)),
     "mlc_model_input_count": (c_uint32, (c_void_p,)),
     "mlc_model_output_count": (c_uint32, (c_void_p,)),
     "mlc_model_state_count": (c_uint32, (c_void_p,)),

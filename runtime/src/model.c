@@ -9,7 +9,10 @@ typedef struct parts {
   const uint8_t *blob;
   const format_section *table;
   uint32_t section_count;
-  const format_section *meta;
+  const format_section *meta; /* of the method */
+  uint32_t meta_count;
+  uint32_t method_index;
+  const char *method; /* null: the first */
   const format_section *info;
   const format_section *state;
 } parts;
@@ -62,6 +65,19 @@ static void say_section(sentence *why, uint32_t index, const format_section *sec
   sentence_text(why, ")");
 }
 
+static int is_same(const char *left, const char *right) {
+  for (; *left && *left == *right; ++left) ++right;
+  return *left == *right;
+}
+
+static void take_meta(parts *file, const format_section *section) {
+  if (!file->meta && (!file->method || is_same(file->method, section->name))) {
+    file->meta = section;
+    file->method_index = file->meta_count;
+  }
+  ++file->meta_count;
+}
+
 /* Sections follow one another without a gap, so that a checksum covers every byte of the file. */
 static mlc_status check_layout(parts *file, uint64_t size_bytes, sentence *why) {
   uint64_t position = sizeof(format_header) + file->section_count * sizeof(format_section);
@@ -75,8 +91,13 @@ static mlc_status check_layout(parts *file, uint64_t size_bytes, sentence *why) 
       return refuse(why, MLC_BAD_MODEL, " is out of bounds");
     }
     position += section->size_bytes;
-    const format_section **slot = section->kind == FORMAT_META ? &file->meta
-                                  : section->kind == FORMAT_INFO ? &file->info
+    if (section->kind == FORMAT_META) {
+      if (section->target_index != FORMAT_ALL_TARGETS)
+        return refuse(why, MLC_BAD_MODEL, "a model description is for one target");
+      take_meta(file, section);
+      continue;
+    }
+    const format_section **slot = section->kind == FORMAT_INFO    ? &file->info
                                   : section->kind == FORMAT_STATE ? &file->state
                                                                   : NULL;
     if (!slot) continue;
@@ -87,7 +108,12 @@ static mlc_status check_layout(parts *file, uint64_t size_bytes, sentence *why) 
     *slot = section;
   }
   if (position != size_bytes) return refuse(why, MLC_BAD_MODEL, "the file goes on after its last section");
-  if (!file->meta) return refuse(why, MLC_BAD_MODEL, "the file holds no model description");
+  if (file->meta_count == 0) return refuse(why, MLC_BAD_MODEL, "the file holds no model description");
+  if (!file->meta) {
+    sentence_text(why, "the file has no method ");
+    sentence_name(why, file->method);
+    return MLC_BAD_ARGUMENT;
+  }
   return MLC_OK;
 }
 
@@ -119,6 +145,19 @@ static const format_section *find_section(const parts *file, uint32_t kind, uint
   return *out_count == 1 ? found : NULL;
 }
 
+/* The image of the method: a target's code sections follow the descriptions' order. */
+static const format_section *find_code(const parts *file, uint32_t target_index, uint32_t *out_count) {
+  const format_section *found = NULL;
+  *out_count = 0;
+  for (uint32_t index = 0; index < file->section_count; ++index) {
+    const format_section *section = &file->table[index];
+    if (section->kind != FORMAT_CODE || section->target_index != target_index) continue;
+    if (*out_count == file->method_index) found = section;
+    ++*out_count;
+  }
+  return found;
+}
+
 #define TARGET_COUNT_MAX 32
 
 static mlc_status choose(mlc_model *model, const parts *file, const mlc_cpu *cpu, sentence *why) {
@@ -146,9 +185,9 @@ static mlc_status take_code(mlc_model *model, const parts *file, int is_native, 
   uint32_t count;
   const format_section *weights = find_section(file, FORMAT_WEIGHTS, model->target_index, &count);
   if (count > 1) return refuse(why, MLC_BAD_MODEL, "a target has two weights sections");
-  const format_section *code = find_section(file, FORMAT_CODE, model->target_index, &count);
-  if (!code || code->target_index != model->target_index)
-    return refuse(why, MLC_BAD_MODEL, "a target has no code section, or two");
+  const format_section *code = find_code(file, model->target_index, &count);
+  if (!code || count != file->meta_count)
+    return refuse(why, MLC_BAD_MODEL, "a target has not one code section for each model description");
   const uint8_t *image = file->blob + code->offset_bytes;
   const mlc_status status = model_check_code(model, image, code->size_bytes, why);
   if (status != MLC_OK) return status;
@@ -201,7 +240,7 @@ mlc_status mlc_model_view(const void *blob, uint64_t size_bytes, const mlc_view_
 
   const format_header *header = (const format_header *)blob;
   parts file = {(const uint8_t *)blob, (const format_section *)(const void *)(header + 1), header->section_count, NULL,
-                NULL, NULL};
+                0, 0, options ? options->method : NULL, NULL, NULL};
   mlc_model *model = (mlc_model *)(void *)storage;
   memset(storage, 0, sizeof *storage);
   status = check_layout(&file, size_bytes, &why);
@@ -217,6 +256,8 @@ mlc_status mlc_model_view(const void *blob, uint64_t size_bytes, const mlc_view_
     model->info = file.blob + file.info->offset_bytes;
     model->info_bytes = file.info->size_bytes;
   }
+  model->sections = file.table;
+  model->section_count = file.section_count;
   *out_model = model;
   return MLC_OK;
 }
@@ -262,6 +303,19 @@ void mlc_model_close(const mlc_model *model) {
   mlc_model *storage = (mlc_model *)(uintptr_t)model; /* the caller's storage, const only to other readers */
   if (storage->mapping) port_code_unmap(storage->mapping, storage->mapping_bytes);
   memset(storage, 0, sizeof *storage);
+}
+
+uint32_t mlc_model_method_count(const mlc_model *model) {
+  uint32_t count = 0;
+  for (uint32_t index = 0; index < model->section_count; ++index) count += model->sections[index].kind == FORMAT_META;
+  return model->sections ? count : 1;
+}
+
+const char *mlc_model_method_name(const mlc_model *model, uint32_t index) {
+  if (!model->sections) return index == 0 ? "meta" : NULL;
+  for (uint32_t at = 0; at < model->section_count; ++at)
+    if (model->sections[at].kind == FORMAT_META && index-- == 0) return model->sections[at].name;
+  return NULL;
 }
 
 uint32_t mlc_model_input_count(const mlc_model *model) { return model->input_count; }

@@ -30,6 +30,8 @@ struct mlc_model {
   uint64_t state_bytes;
   const void *info;
   uint64_t info_bytes;
+  const format_section *sections; /* null: a static model */
+  uint32_t section_count;
 };
 
 _Static_assert(sizeof(struct mlc_model) <= sizeof(mlc_model_storage), "mlc_model_storage is too small");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from mlc.dialects import dims
 from mlc.dialects.build import attrs_of, loop_marker, symbol_ranges
 from mlc.dialects.machine import Machine
 from mlc.dialects.state import state_offsets
-from mlc.dialects.weights import store_of
+from mlc.dialects.weights import WeightStore, store_of
 from mlir import ir
 
 from .layouts import pack_weight
@@ -57,21 +58,31 @@ class CpuCode:
     seconds: dict[str, float] = field(default_factory=dict)  # by pass and step, for reports
 
 
-class _Weights:
-    """Places each (weight, layout) once."""
+class Weights:
+    """Places each (weight, layout) once, for one program or for several that share them.
 
-    def __init__(self, module: ir.Module, machine: Machine) -> None:
-        self.store, self.isa = store_of(module), isa_of(machine)
+    `is_shared`: weights of other programs are the same where their bytes are, whatever they are called.
+    """
+
+    def __init__(self, machine: Machine, *, is_shared: bool = False) -> None:
+        self.isa, self.is_shared = isa_of(machine), is_shared
         self.placed: dict[tuple[str, str], PlacedWeight] = {}
         self.sizes: dict[tuple[str, str], int] = {}
         self.end = 0
 
-    def place(self, name: str, layout: str, type_: str) -> int:
+    def _identity(self, store: WeightStore, name: str) -> str:
+        if not self.is_shared:
+            return name
+        array = np.ascontiguousarray(store.get(name))
+        digest = hashlib.blake2b(memoryview(array.reshape(-1).view(np.uint8)), digest_size=16).hexdigest()
+        return f"{array.dtype}{array.shape}{digest}"
+
+    def place(self, store: WeightStore, name: str, layout: str, type_: str) -> int:
         """Its offset. A weight is packed here only where none of its type and layout was: for the size it comes to."""
-        key = (name, layout)
+        key = (self._identity(store, name), layout)
         if key not in self.placed:
             def array() -> np.ndarray:
-                return pack_weight(layout, self.store.get(name), self.isa)
+                return pack_weight(layout, store.get(name), self.isa)
 
             if (type_, layout) not in self.sizes:
                 self.sizes[type_, layout] = array().nbytes
@@ -83,11 +94,12 @@ class _Weights:
 
 def compile_cpu(
     module: ir.Module, machine: Machine, *, keep_dir: Path | None = None, jobs: int | None = None,
-    watch: Callable[[str, int, int], None] | None = None,
+    watch: Callable[[str, int, int], None] | None = None, weights: Weights | None = None,
 ) -> CpuCode:
     """Compiles an L1 module with a memory plan for `machine`.
 
-    `keep_dir` keeps L2 IR, LLVM IR and objects. `watch(what, done, total)` hears of progress.
+    `weights` has those of other programs of the same file. `keep_dir` keeps L2 IR, LLVM IR and objects.
+    `watch(what, done, total)` hears of progress.
     Raises: EmitError, LayoutError, ToolError.
     """
     with tempfile.TemporaryDirectory(prefix="mlc-") as scratch:
@@ -95,7 +107,7 @@ def compile_cpu(
         folder.mkdir(parents=True, exist_ok=True)
         builder = ObjectBuilder(machine, folder, jobs or max(os.cpu_count() or 1, 1))
         lowered = _lower_kernels(module, machine, builder, folder if keep_dir else None, watch)
-        weights = _Weights(module, machine)
+        weights = weights or Weights(machine)
         launches, reports = _launches(module, lowered, weights)
         symbols = symbol_ranges(module)
         shape = program_shape(module, _function(module, "forward"), symbols)
@@ -178,9 +190,9 @@ def _with_states(kind: str, values: list[ir.Value], states: list[int]) -> dict[i
     return found | {value: ("state", at) for value, at in zip(values[first:], states, strict=True)}
 
 
-def _launches(module: ir.Module, lowered: Mapping[str, LoweredKernel], weights: _Weights):
+def _launches(module: ir.Module, lowered: Mapping[str, LoweredKernel], weights: Weights):
     """The calls of `@forward` as launches, with every operand's place."""
-    forward = _function(module, "forward")
+    forward, store = _function(module, "forward"), store_of(module)
     block = forward.regions[0].blocks[0]
     operations = [op.operation for op in block.operations]
     states = state_offsets(forward)
@@ -199,7 +211,7 @@ def _launches(module: ir.Module, lowered: Mapping[str, LoweredKernel], weights: 
             text = ir.StringAttr(offset).value
             places[result] = outputs[result] if text == "out" else ("arena", dims.parse(text))
         operands = [
-            ("weight", weights.place(names[v], layout, str(v.type))) if v in names else places[v]
+            ("weight", weights.place(store, names[v], layout, str(v.type))) if v in names else places[v]
             for v, layout in zip(op.operands, lowered[callee].layouts, strict=True)
         ]
         results = [places[r] for r in op.results]

@@ -153,7 +153,7 @@ static int is_code_intact(const file_bytes *file, const file_bytes *original) {
 static void try_file(const file_bytes *file, const file_bytes *original, uint64_t counts[2]) {
   static affine self;
   char detail[80]; /* shorter than some sentences, so that cutting is tested */
-  const mlc_view_options options = {sizeof options, (uint32_t)random_below(2), NULL, detail, sizeof detail, 0};
+  const mlc_view_options options = {sizeof options, (uint32_t)random_below(2), NULL, detail, sizeof detail, 0, NULL};
   mlc_model_storage storage;
   const mlc_model *model = NULL;
   detail[0] = '\0';

@@ -6,7 +6,7 @@ static char detail[256];
 
 static mlc_status view(const file_bytes *file, uint32_t verify, const mlc_cpu *cpu, mlc_model_storage *storage,
                        const mlc_model **out_model) {
-  const mlc_view_options options = {sizeof options, verify, cpu, detail, sizeof detail, 0};
+  const mlc_view_options options = {sizeof options, verify, cpu, detail, sizeof detail, 0, NULL};
   detail[0] = '\0';
   return mlc_model_view(file->bytes, file->size_bytes, &options, storage, out_model);
 }
