@@ -74,7 +74,7 @@ class Weights:
         if not self.is_shared:
             return name
         array = np.ascontiguousarray(store.get(name))
-        digest = hashlib.blake2b(memoryview(array.reshape(-1).view(np.uint8)), digest_size=16).hexdigest()
+        digest = hashlib.blake2b(array.data.cast("B"), digest_size=16).hexdigest()
         return f"{array.dtype}{array.shape}{digest}"
 
     def place(self, store: WeightStore, name: str, layout: str, type_: str) -> int:
