@@ -5,6 +5,7 @@ Each model runs on several data, shorter results after longer ones and the other
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -259,3 +260,13 @@ def test_an_export_without_a_bound_says_how_to_give_one():
     program = torch.export.export(Module(function), (torch.randn(4), torch.tensor([1, 0, 2, 3])))
     with pytest.raises(UnsupportedError, match=r"torch\._check\(u0 <= 4096\)"):
         mlc.compile(program)
+
+
+def test_an_input_whose_size_data_decide_is_no_model():
+    """Only outputs may be so described: a reader checks it, whoever wrote the file."""
+    proto = onnx_model([helper.make_node("NonZero", ["x"], ["y"])], {"x": (F32, [8])}, ["y"])
+    artifact = mlc.compile(proto)
+    x = artifact.meta.inputs[0]
+    artifact.meta = dataclasses.replace(artifact.meta, inputs=(x._replace(dims=("*",)),))
+    with pytest.raises(mlc.MlcError, match=r"BAD_MODEL: .*a dim names a symbol that is not there"):
+        mlc.load(artifact.to_bytes())
