@@ -60,9 +60,8 @@ def _loaded(workload: Workload, artifact: Path, thread_count: int) -> Prepared:
 
     model = mlc.load(artifact, threads=thread_count)
     feed = _feed(workload)
-    outputs = model(*feed)
-    # Written in place at each call, as ONNX Runtime and OpenVINO do with theirs.
-    return Prepared(lambda: model(*feed, out=outputs))
+    # Inputs and outputs bound beforehand, as those of ONNX Runtime and OpenVINO are.
+    return Prepared(model.bind(*feed), kept=(model, feed))
 
 
 def torch_peer(workload: Workload, thread_count: int) -> Prepared:

@@ -262,6 +262,12 @@ def digamma(x: F[*S]) -> F[*S]:
     return exactly(numpy_functions.digamma, x)
 
 
+@op(torch=("aten.i0.default", "aten.special_i0.default"))
+def i0(x: F[*S]) -> F[*S]:
+    """The modified Bessel function of the first kind, of order 0. Source: Abramowitz and Stegun, 9.6; ATen i0."""
+    return exactly(np.i0, x)
+
+
 @op(torch="aten.sigmoid.default", onnx="Sigmoid")
 def sigmoid(x: F[*S]) -> F[*S]:
     """1 / (1 + e**-x). Source: ONNX Sigmoid-13; ATen sigmoid."""
@@ -274,6 +280,6 @@ def _emit_of(name: str) -> Callable[..., Val]:
 
 for _definition in (
     exp, exp2, expm1, log, log2, log10, log1p, sin, cos, tan, asin, acos, atan, atan2, sinh, cosh, tanh,
-    asinh, acosh, atanh, erf, erfc, erfinv, lgamma, digamma, sigmoid,
+    asinh, acosh, atanh, erf, erfc, erfinv, lgamma, digamma, i0, sigmoid,
 ):
     _definition.rule("emit")(_emit_of(_definition.name))

@@ -122,9 +122,17 @@ def glu(b: AtenBuilder, x: Any, dim: int = -1) -> Any:
 # --- softmax ---
 
 
-@row("aten.softmax", "aten._softmax", "aten.special_softmax", "aten._safe_softmax")
+@row("aten.softmax", "aten._softmax", "aten.special_softmax")
 def softmax(b: AtenBuilder, x: Any, dim: int, dtype: Any = None) -> Any:
     return b.op("softmax", b.cast(x, b.out_dtype), axis=b.axis(x, dim)) if x.shape else b.full([], 1, b.out_dtype)
+
+
+@row("aten._safe_softmax")
+def safe_softmax(b: AtenBuilder, x: Any, dim: int, dtype: Any = None) -> Any:
+    """0 where a whole row is -inf."""
+    x = b.cast(x, b.out_dtype)
+    hidden = b.reduce("all", b.binary("eq", x, -math.inf, x.dtype), [dim], True)
+    return b.where(hidden, 0, softmax(b, x, dim), x.dtype)
 
 
 @row("aten.log_softmax", "aten._log_softmax", "aten.special_log_softmax")

@@ -103,10 +103,12 @@ def triangle_indices(b: AtenBuilder, *args: Any, **kwargs: Any) -> Any:
 
 @row("aten.cartesian_prod")
 def cartesian_prod(b: AtenBuilder, tensors: list[Any]) -> Any:
+    if len(tensors) == 1:
+        return tensors[0]
     sizes = [x.shape[0] for x in tensors]
     columns = []
     for axis, x in enumerate(tensors):
         shape = [1] * len(sizes)
         shape[axis] = sizes[axis]
         columns.append(b.reshape(b.expand(b.reshape(x, shape), sizes), [dims.product(sizes), 1]))
-    return columns[0] if len(columns) == 1 else b.concat(columns, 1)
+    return b.concat(columns, 1)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
+import numpy as np
 from mlc.dialects import dims
+from mlc.dialects.types import DTYPES
 from mlc.frontend.aten_data import wanted_size
+from mlc.frontend.aten_reduce import buckets
 from mlc.frontend.aten_rows import AtenBuilder, is_tensor, row
 from mlc.frontend.data_sizes import compress
 from mlc.frontend.report import UnsupportedCaseError
@@ -177,13 +183,36 @@ def scatter_reduce(
     b: AtenBuilder, x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True
 ) -> Any:
     kind = _REDUCTIONS[reduce]
-    if not include_self:
-        neutral = {"add": 0, "mul": 1, "mean": 0}
-        if kind not in neutral or kind == "mean":
-            raise UnsupportedCaseError(f"scatter_reduce({reduce!r}, include_self=False)")
-        touched = _scattered(b, b.full(x.shape, 0, "i32"), dim, index, 1, "none")
-        x = b.where(b.binary("ne", touched, 0, "i32"), neutral[kind], x, x.dtype)
-    return _scattered(b, x, dim, index, src, kind)
+    if include_self:
+        return _scattered(b, x, dim, index, src, kind)
+    return _without_self(b, x, kind, lambda into, what, how: _scattered(b, into, dim, index, what, how), src)
+
+
+def _without_self(b: AtenBuilder, x: Any, kind: str, scatter: Callable[[Any, Any, str], Any], src: Any) -> Any:
+    """What is scattered to, from the sources alone; the rest as in `x`. `scatter(into, what, how)` does one."""
+    if x.dtype == "bool":
+        return b.cast(_without_self(b, b.cast(x, "u8"), kind, scatter, b.cast(src, "u8")), "bool")
+    counts = scatter(b.full(x.shape, 0, "i64"), 1, "add")
+    touched = b.binary("ne", counts, 0, "i64")
+    if kind == "mean":
+        wide = "i64" if DTYPES[x.dtype].kind in "iu" else ("f64" if x.dtype == "f64" else "f32")
+        total = scatter(b.full(x.shape, 0, wide), b.cast(src, wide) if is_tensor(src) else src, "add")
+        divide = "floor_div" if wide == "i64" else "div"
+        mean = b.binary(divide, total, b.cast(b.binary("maximum", counts, 1, "i64"), wide), wide)
+        return b.where(touched, b.cast(mean, x.dtype), x, x.dtype)
+    start = b.expand(b.scalar(_NEUTRAL[kind](x.dtype), x.dtype), list(x.shape))
+    return b.where(touched, scatter(start, src, kind), x, x.dtype)
+
+
+def _least(dtype: str) -> Any:
+    return -math.inf if DTYPES[dtype].is_float else int(np.iinfo(DTYPES[dtype].numpy).min)
+
+
+def _largest(dtype: str) -> Any:
+    return math.inf if DTYPES[dtype].is_float else int(np.iinfo(DTYPES[dtype].numpy).max)
+
+
+_NEUTRAL: dict[str, Callable[[str], Any]] = {"add": lambda _: 0, "mul": lambda _: 1, "max": _least, "min": _largest}
 
 
 def _scattered(b: AtenBuilder, x: Any, dim: int, index: Any, src: Any, reduce: str) -> Any:
@@ -209,7 +238,20 @@ def _lines(b: AtenBuilder, x: Any, dim: int, index: Any) -> tuple[Any, int]:
     return b.expand(b.reshape(index, shape), full), axis
 
 
+def _of_numbers_too(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The row for tensors of rank 0 as well, which torch takes for one element along dimension 0."""
+
+    @wraps(function)
+    def wrapped(b: AtenBuilder, x: Any, *args: Any, **kwargs: Any) -> Any:
+        if x.shape:
+            return function(b, x, *args, **kwargs)
+        return b.reshape(function(b, b.reshape(x, [1]), *args, **kwargs), [])
+
+    return wrapped
+
+
 @row("aten.index_add")
+@_of_numbers_too
 def index_add(b: AtenBuilder, x: Any, dim: int, index: Any, source: Any, alpha: Any = 1) -> Any:
     lines, axis = _lines(b, x, dim, index)
     source = b.cast(source if alpha == 1 else b.mul(source, alpha, x.dtype), x.dtype)
@@ -217,25 +259,34 @@ def index_add(b: AtenBuilder, x: Any, dim: int, index: Any, source: Any, alpha: 
 
 
 @row("aten.index_copy")
+@_of_numbers_too
 def index_copy(b: AtenBuilder, x: Any, dim: int, index: Any, source: Any) -> Any:
     lines, axis = _lines(b, x, dim, index)
     return b.op("scatter_elements", x, lines, b.expand(source, list(lines.shape)), axis=axis, reduce="none")
 
 
 @row("aten.index_fill")
+@_of_numbers_too
 def index_fill(b: AtenBuilder, x: Any, dim: int, index: Any, value: Any) -> Any:
     lines, axis = _lines(b, x, dim, index)
     return b.op("scatter_elements", x, lines, b.full(lines.shape, value, x.dtype), axis=axis, reduce="none")
 
 
 @row("aten.index_reduce")
+@_of_numbers_too
 def index_reduce(
     b: AtenBuilder, x: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True
 ) -> Any:
-    if not include_self:
-        raise UnsupportedCaseError("index_reduce(include_self=False)")
     lines, axis = _lines(b, x, dim, index)
-    return b.op("scatter_elements", x, lines, source, axis=axis, reduce=_REDUCTIONS[reduce])
+    kind = _REDUCTIONS[reduce]
+    if include_self:
+        return b.op("scatter_elements", x, lines, b.expand(source, list(lines.shape)), axis=axis, reduce=kind)
+
+    def scatter(into: Any, what: Any, how: str) -> Any:
+        updates = b.expand(b.scalar(what, into.dtype), list(lines.shape))
+        return b.op("scatter_elements", into, lines, updates, axis=axis, reduce=how)
+
+    return _without_self(b, x, kind, scatter, source)
 
 
 @row("aten.masked_scatter")
@@ -252,6 +303,46 @@ def masked_scatter(b: AtenBuilder, x: Any, mask: Any, source: Any) -> Any:
     return b.where(mask, taken, x)
 
 
+@row("aten.put")
+def put(b: AtenBuilder, x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    """Into `x` as one line."""
+    line, count = b.reshape(x, [dims.product(x.shape)]), dims.product(index.shape)
+    index, source = b.reshape(index, [count]), b.reshape(b.cast(source, x.dtype), [count])
+    result = b.op("scatter_elements", line, index, source, axis=0, reduce="add" if accumulate else "none")
+    return b.reshape(result, list(x.shape))
+
+
 @row("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
-def embedding_bag(b: AtenBuilder, weight: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
-    raise UnsupportedCaseError("embedding_bag; use embedding and a reduction over fixed-length rows")
+def embedding_bag(
+    b: AtenBuilder, weight: Any, indices: Any, offsets: Any = None, scale_grad_by_freq: bool = False, mode: int = 0,
+    sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: Any = None,
+) -> Any:  # fmt: skip
+    """Rows of `weight` summed (mode 0), averaged (1) or their maximum (2), bag by bag; offsets say where bags begin.
+
+    torch's other results (bags of rows, their sizes, where maxima are) serve its backward pass and are not given.
+    """
+    count = indices.shape[0]
+    bags = offsets.shape[0] - (1 if include_last_offset else 0)
+    places = b.iota(count, "i64")
+    ends = b.slice(offsets, 0, 0, bags)
+    bag = b.sub(b.cast(buckets(b, places, b.cast(ends, "i64"), True), "i64"), 1, "i64")
+    rows = b.op("gather", weight, indices, axis=0)
+    width = rows.shape[-1]
+    if per_sample_weights is not None:
+        rows = b.mul(rows, b.unsqueeze(per_sample_weights, 1), rows.dtype)
+    is_real = b.full([count], True, "bool")
+    if padding_idx is not None and padding_idx != -1:
+        is_real = b.binary("ne", indices, padding_idx % weight.shape[0], indices.dtype)
+    kind = "max" if mode == 2 else "add"
+    blank = -math.inf if mode == 2 else 0
+    rows = b.where(b.unsqueeze(is_real, 1), rows, blank, rows.dtype)
+    lines = b.expand(b.unsqueeze(bag, 1), [count, width])
+    total = b.op("scatter_elements", b.full([bags, width], blank, rows.dtype), lines, rows, axis=0, reduce=kind)
+    if mode == 0:
+        return total, None, None, None
+    real = b.op("scatter_elements", b.full([bags], 0, "i64"), bag, b.cast(is_real, "i64"), axis=0, reduce="add")
+    real = b.unsqueeze(real, 1)
+    if mode == 1:
+        least = b.cast(b.binary("maximum", real, 1, "i64"), rows.dtype)
+        return b.div(total, least), None, None, None
+    return b.where(b.binary("eq", real, 0, "i64"), 0, total, rows.dtype), None, None, None

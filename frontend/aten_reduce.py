@@ -259,6 +259,8 @@ for _op in ("cummax", "cummin"):
     @row(f"aten.{_op}")
     def _running_extreme(b: AtenBuilder, x: Any, dim: int, name: str = _op) -> Any:
         """With where each was found: the last position so far that equals it, as torch has it."""
+        if not x.shape:
+            return x, b.full([], 0, "i64")
         axis = b.axis(x, dim)
         values = b.op(name, x, axis=axis)
         shape = [1] * len(x.shape)
@@ -309,6 +311,8 @@ def argsort_stable(b: AtenBuilder, x: Any, stable: Any = None, dim: int = -1, de
 
 @row("aten.kthvalue")
 def kthvalue(b: AtenBuilder, x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    if not x.shape:
+        return x, b.full([], 0, "i64")
     axis = b.axis(x, dim)
     picked = tuple(b.slice(part, axis, k - 1, k) for part in sort(b, x, dim))
     return picked if keepdim else tuple(b.squeeze(part, axis) for part in picked)
@@ -320,21 +324,36 @@ def median(b: AtenBuilder, x: Any, dim: Any = None, keepdim: bool = False) -> An
     if dim is None:
         flat = b.reshape(x, [dims.product(x.shape)])
         return kthvalue(b, flat, (flat.shape[0] + 1) // 2, 0)[0]
-    return kthvalue(b, x, (x.shape[b.axis(x, dim)] + 1) // 2, dim, keepdim)
+    return kthvalue(b, x, (x.shape[b.axis(x, dim)] + 1) // 2 if x.shape else 1, dim, keepdim)
+
+
+@row("aten.nanmedian")
+def nanmedian(b: AtenBuilder, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """The lower of the two middle elements of those that are numbers, which sorting puts first."""
+    if not is_float(x.dtype) or not x.shape:
+        return median(b, x, dim, keepdim)
+    line = b.reshape(x, [dims.product(x.shape)]) if dim is None else x
+    axis = 0 if dim is None else b.axis(x, dim)
+    count = b.reduce("sum", b.cast(b.op("logical_not", b.op("isnan", line)), "i64"), [axis], True)
+    place = b.binary("maximum", b.binary("floor_div", b.sub(count, 1, "i64"), 2, "i64"), 0, "i64")
+    picked = [b.op("gather_elements", part, place, axis=axis) for part in sort(b, line, axis)]
+    if dim is None:
+        return b.reshape(picked[0], [])
+    return tuple(picked) if keepdim else tuple(b.squeeze(part, axis) for part in picked)
 
 
 @row("aten.searchsorted")
 def searchsorted(b: AtenBuilder, edges: Any, x: Any, **kwargs: Any) -> Any:
     is_right = kwargs.get("right", False) or kwargs.get("side") == "right"
-    return _buckets(b, x, edges, is_right)
+    return buckets(b, x, edges, is_right)
 
 
 @row("aten.bucketize")
 def bucketize(b: AtenBuilder, x: Any, boundaries: Any, out_int32: bool = False, right: bool = False) -> Any:
-    return _buckets(b, x, boundaries, right)
+    return buckets(b, x, boundaries, right)
 
 
-def _buckets(b: AtenBuilder, x: Any, edges: Any, is_right: bool) -> Any:
+def buckets(b: AtenBuilder, x: Any, edges: Any, is_right: bool) -> Any:
     """How many edges lie below each element (or at it)."""
     x = b.scalar(x, b.promote(x, edges)) if not hasattr(x, "shape") else x
     lined = b.unsqueeze(edges, *range(len(x.shape))) if len(edges.shape) == 1 else b.unsqueeze(edges, -2)

@@ -195,7 +195,9 @@ class AtenBuilder:
         return dim % max(len(x.shape), 1)
 
     def axes(self, x: Any, dim: Any) -> list[int]:
-        """Sorted non-negative axes; None and [] mean all."""
+        """Sorted non-negative axes; None and [] mean all. A number may be asked for its axis 0 or -1, and has none."""
+        if not x.shape:
+            return []
         if dim is None or (isinstance(dim, (list, tuple)) and not dim):
             return list(range(len(x.shape)))
         return sorted(self.axis(x, d) for d in (dim if isinstance(dim, (list, tuple)) else [dim]))

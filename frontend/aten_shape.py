@@ -78,7 +78,7 @@ def meshgrid(b: AtenBuilder, tensors: list[Any], indexing: str = "ij") -> Any:
     rank = len(tensors)
     grids = []
     for position, x in enumerate(tensors):
-        axis = 1 - position if indexing == "xy" and position < 2 else position
+        axis = 1 - position if indexing == "xy" and position < 2 <= rank else position
         shape = [1] * rank
         shape[axis] = x.shape[0] if x.shape else 1
         grids.append(b.expand(b.reshape(x, shape), b.out_shape))
@@ -129,6 +129,13 @@ def tensor_split(b: AtenBuilder, x: Any, spec: Any, dim: int = 0) -> Any:
     return _parts(b, x, part_sizes("tensor_split", x.shape[axis], spec), axis)
 
 
+for _name, _axis in (("hsplit", 1), ("vsplit", 0), ("dsplit", 2)):
+
+    @row(f"aten.{_name}")
+    def _split_row(b: AtenBuilder, x: Any, spec: Any, axis: int = _axis) -> Any:
+        return tensor_split(b, x, spec, min(axis, len(x.shape) - 1))
+
+
 def _parts(b: AtenBuilder, x: Any, sizes: list[Any], axis: int) -> list[Any]:
     parts, start = [], 0
     for size in sizes:
@@ -169,6 +176,28 @@ def diagonal(b: AtenBuilder, x: Any, offset: int = 0, dim1: int = 0, dim2: int =
     at = b.iota(length, "i64", max(-offset, 0)), b.iota(length, "i64", max(offset, 0))
     flat = b.reshape(x, [*x.shape[:-2], x.shape[-2] * x.shape[-1]])
     return b.op("gather", flat, b.add(b.mul(at[0], x.shape[-1], "i64"), at[1]), axis=rank - 2)
+
+
+@row("aten.linalg_diagonal")
+def linalg_diagonal(b: AtenBuilder, A: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    return diagonal(b, A, offset, dim1, dim2)
+
+
+@row("aten.diagonal_scatter")
+def diagonal_scatter(b: AtenBuilder, x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """`x` with `src` on a diagonal: the source's last dimension runs along it."""
+    rank = len(x.shape)
+    first, second = dim1 % rank, dim2 % rank
+    perm = [axis for axis in range(rank) if axis not in (first, second)] + [first, second]
+    turned = b.transpose(x, perm)
+    lead, tall, wide = turned.shape[:-2], turned.shape[-2], turned.shape[-1]
+    length = src.shape[-1]
+    at = b.iota(length, "i64", max(-offset, 0)), b.iota(length, "i64", max(offset, 0))
+    place = b.expand(b.add(b.mul(at[0], wide, "i64"), at[1]), [*lead, length])
+    flat = b.reshape(turned, [*lead, tall * wide])
+    done = b.op("scatter_elements", flat, place, b.cast(src, x.dtype), axis=rank - 2, reduce="none")
+    back = [perm.index(axis) for axis in range(rank)]
+    return b.transpose(b.reshape(done, list(turned.shape)), back)
 
 
 @row("aten.diag_embed")

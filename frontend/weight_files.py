@@ -44,8 +44,10 @@ def read_weights(paths: Iterable[str | Path]) -> dict[str, Stored]:
         if path.name.endswith(".safetensors"):
             found |= _read_safetensors(path)
         elif path.name.endswith(".index.json"):
-            shards = sorted(set(_json(path.read_bytes(), path).get("weight_map", {}).values()))
-            found |= read_weights(path.parent / shard for shard in shards)
+            shards = _json(path.read_bytes(), path).get("weight_map")
+            if not isinstance(shards, dict) or not all(str(name).endswith(".safetensors") for name in shards.values()):
+                raise ReadError(f"{path}: its weight_map names no .safetensors files")
+            found |= read_weights(path.parent / name for name in sorted(set(shards.values())))
         elif path.suffix == ".gguf":
             found |= _from_gguf(path)
         else:
@@ -79,7 +81,7 @@ def _read_safetensors(path: Path) -> dict[str, Stored]:
 
 def _stored(data: np.ndarray, row: Any, where: str) -> Stored:
     try:
-        dtype, shape, (first, stop) = row["dtype"], tuple(map(int, row["shape"])), row["data_offsets"]
+        dtype, shape, (first, stop) = row["dtype"], tuple(map(int, row["shape"])), map(int, row["data_offsets"])
     except (TypeError, KeyError, ValueError) as error:
         raise ReadError(f"{where}: its row in the header lacks dtype, shape or data_offsets") from error
     if dtype not in _SAFETENSORS:
@@ -116,6 +118,8 @@ def use_weights(program: Program, files: Mapping[str, Stored]) -> list[str]:
     Buffers, and parameters that share memory with one that is found, may be missing.
     Raises: ReadError for a parameter that is in no file, and for other sizes or kinds.
     """
+    if not files:
+        raise ReadError("the weight files hold no tensors")
     named = _renamed(files, program.weights)
     places = {name: (*w.place, w.storage_offset) for name, w in program.weights.items()}
     tied = {places[name]: name for name in program.weights if name in named}

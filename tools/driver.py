@@ -79,7 +79,7 @@ class Artifact:
 
 def import_model(
     model: Any, *, symbols: Mapping[str, Any] | None = None, values: Mapping[str, Any] | None = None,
-    weights: Sequence[str | os.PathLike[str]] = (),
+    weights: Sequence[str | os.PathLike[str]] = (), watch: Watch | None = None,
 ) -> Source:  # fmt: skip
     """Imports a path (`.pt2`, `.onnx`), an ExportedProgram or an ONNX ModelProto.
 
@@ -110,22 +110,47 @@ def import_model(
         raise CompileError(
             "sizes and values are given for ONNX models only; a PyTorch model has them from torch.export"
         )
-    if path is None:
-        from mlc.frontend.exported_program import read_exported_program
+    from mlc.frontend.decompose_missing import rounds, take_apart
+    from mlc.frontend.record import ReadError
+    from mlc.frontend.report import UnsupportedError
 
-        return _from_program(read_exported_program(model), weights)
-    from mlc.frontend.pt2 import read_pt2
+    reported: UnsupportedError | None = None
+    for _ in rounds():
+        try:
+            return _from_program(_read_program(model if path is None else path), weights, watch or (lambda _: None))
+        except UnsupportedError as error:
+            reported = reported or error
+            model, path = take_apart(model if path is None else path, error), None
+            if model is None:
+                break
+        except ReadError:  # of what torch made of it, where the model itself could be read
+            if reported is None:
+                raise
+            break
+    assert reported is not None
+    raise reported
 
-    return _from_program(read_pt2(path), weights)
+
+def _read_program(model: Any) -> Any:
+    """The record of a .pt2's path, or of an ExportedProgram."""
+    if isinstance(model, Path):
+        from mlc.frontend.pt2 import read_pt2
+
+        return read_pt2(model)
+    from mlc.frontend.exported_program import read_exported_program
+
+    return read_exported_program(model)
 
 
-def _from_program(program: Any, weights: Sequence[str | os.PathLike[str]]) -> Source:
+def _from_program(program: Any, weights: Sequence[str | os.PathLike[str]], say: Watch) -> Source:
     from mlc.frontend.aten import import_program
 
     if weights:
         from mlc.frontend.weight_files import read_weights, use_weights
 
-        use_weights(program, read_weights(map(Path, weights)))
+        unused = use_weights(program, read_weights(map(Path, weights)))
+        if unused:
+            say(f"{len(unused)} tensors of the weight files are not in the model: {', '.join(unused[:5])}")
     imported = import_program(program)
     return Source(imported.module, imported.input_tree, imported.output_tree)
 
@@ -164,7 +189,8 @@ def compile(
     for machine in machines:
         say(f"importing for {machine.name}")
         sources = {
-            name: import_model(one, symbols=symbols, values=values, weights=weights) for name, one in models.items()
+            name: import_model(one, symbols=symbols, values=values, weights=weights, watch=say)
+            for name, one in models.items()
         }
         states, state = share_states({name: source.module for name, source in sources.items()})
         placed = Weights(machine, is_shared=len(models) > 1)

@@ -98,6 +98,7 @@ CASES: list[Case] = [
     *pointwise("erfinv", domain=(-0.999, 0.999), special=True, ulps=8.0),
     *pointwise("lgamma", domain=(0.1, 30.0), special=True, magnitude=8.0),
     *pointwise("digamma", domain=(0.1, 30.0), magnitude=8.0),
+    *pointwise("i0", domain=(-9.0, 9.0), ulps=8.0),
     Case("lgamma", [(61,)], domain=(-9.0, -0.1), magnitude=64.0, name="negative"),
     Case("digamma", [(61,)], make={0: values(-0.75, -1.25, -2.5, -3.75, -8.5)}, magnitude=64.0, name="negative"),
     *pointwise("sigmoid", domain=(-30.0, 30.0), special=True),
