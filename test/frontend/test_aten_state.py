@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 import mlc
 import numpy as np
 import pytest
+from mlc import native, tensors
 from mlc.artifact import read_artifact
 
 torch = pytest.importorskip("torch")
@@ -108,3 +110,25 @@ def test_static_form_holds_the_first_state(tmp_path: Path) -> None:
     write_form(tmp_path / "swapped.pt2", "host", "static", tmp_path / "out")
     header = (tmp_path / "out" / "swapped.h").read_text()
     assert "model.state = swapped_state;" in header
+
+
+def test_the_c_interface_checks_the_memory_of_states() -> None:
+    model, _ = _model(Swapped(), torch.ones(5))
+    library, need = native.library(), native.sized(native.Need)
+    assert library.mlc_model_need(model._handle, ctypes.byref(need)) == 0 and need.state_bytes == 128
+    memory, handle = tensors.empty((need.session_bytes,), np.dtype(np.uint8), 64), ctypes.c_void_p()
+    assert library.mlc_session_init(model._handle, tensors.address(memory), memory.nbytes, ctypes.byref(handle)) == 0
+
+    def refused(status: int) -> str:
+        return f"{library.mlc_status_name(status).decode()}: {library.mlc_session_detail(handle).decode()}"
+
+    states = tensors.empty((256,), np.dtype(np.uint8), 64)
+    first = tensors.address(states)
+    assert "BAD_STATE: the model has states: mlc_session_bind_state" in refused(library.mlc_session_reset(handle))
+    assert "TOO_SMALL" in refused(library.mlc_session_bind_state(handle, first, 64))
+    assert "BAD_ARGUMENT" in refused(library.mlc_session_bind_state(handle, first + 8, 128))
+    assert library.mlc_session_bind_state(handle, first, 128) == 0 and library.mlc_session_reset(handle) == 0
+    np.testing.assert_array_equal(states[64:84].view(np.float32), -np.arange(5))
+    tensor = native.sized(native.Tensor)
+    assert library.mlc_session_state(handle, 1, ctypes.byref(tensor)) == 0 and tensor.data == first + 64
+    assert "there is no state of that index" in refused(library.mlc_session_state(handle, 2, ctypes.byref(tensor)))
